@@ -1,0 +1,1 @@
+"""Conversation: list model, delegate, composer, chats list and store."""

@@ -1,0 +1,1 @@
+"""The thread boundary: worker in a QThread, controller in the GUI thread."""

@@ -1,0 +1,19 @@
+"""Read access to the files in `resources/`, wherever the program is installed."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import PurePosixPath
+
+
+def read_text(name: str) -> str:
+    """Text of a resource, e.g. "themes/dark.toml". Raises ValueError outside of `resources/`."""
+    return read_bytes(name).decode("utf-8")
+
+
+def read_bytes(name: str) -> bytes:
+    """Bytes of a resource. Raises ValueError for a name that leads outside of `resources/`."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"not a resource name: {name!r}")
+    return files("resources").joinpath(*path.parts).read_bytes()

@@ -1,0 +1,1 @@
+"""Live panels, readings, recorder: engine events in, pictures and CSV out."""

@@ -1,0 +1,242 @@
+"""What the engine says: frozen dataclasses of plain values, safe to send across threads.
+
+`t_ns` is `time.perf_counter_ns` at the moment the host knew the fact. No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.config import EngineConfig, MemoryEstimate, ModelInfo
+
+FinishReason = Literal["stop", "length", "context_full", "cancelled", "failed"]
+Phase = Literal["prefill", "decode", "mixed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the loaded session can do; a remote engine will offer less."""
+
+    weight_formats: tuple[str, ...]
+    kv_formats: tuple[str, ...]
+    devices: tuple[str, ...]
+    supports_cancel: bool = True
+    reports_kv_cache: bool = True
+    reports_steps: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """`stage` is what is being done now: reading, quantizing, measuring, warming up."""
+
+    stage: Literal["reading", "measuring", "warming up"]
+    done_bytes: int
+    total_bytes: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoaded:
+    """The model is ready. `config` is the resolved one: no None, no auto, no as-stored alias."""
+
+    model: ModelInfo
+    config: EngineConfig
+    capabilities: Capabilities
+    memory: MemoryEstimate
+    load_s: float
+    warmup_s: float
+    weight_bytes: int
+    kv_bytes_reserved: int
+    kv_bytes_per_token: int
+    kernels: str  # e.g. "torch", "native AVX512-VNNI"
+    device_name: str  # e.g. "CPU", "NVIDIA H200"
+    threads: int
+    notices: tuple[str, ...] = ()  # e.g. a GPU that the installed torch cannot use
+
+
+LoadFailureKind = Literal["cancelled", "not_found", "bad_file", "unsupported", "memory", "internal"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """Loading did not succeed: `what` happened, `why`, and what to do `next`, a sentence each.
+
+    `estimate` is given when memory is the reason, so that a caller can offer what fits.
+    """
+
+    kind: LoadFailureKind
+    what: str
+    why: str
+    next: str
+    estimate: MemoryEstimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMetrics:
+    """The figures of one request, defined in docs/metrics.md. None: no value.
+
+    `queue_ms`: first scheduled - t_send. `ttft_ms`: first token - t_send. `tpot_ms`:
+    (t_N - t_1) / (N - 1). `decode_tok_s`: (N - 1) / (t_N - t_1). Percentiles: numpy's linear.
+    """
+
+    request_id: str
+    started_at: str  # ISO 8601, UTC
+    t_send_ns: int
+    model: str
+    device: str
+    weight_format: str
+    kv_format: str
+    context_length: int
+    kernels: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    finish_reason: FinishReason
+    queue_ms: float | None
+    ttft_ms: float | None
+    prefill_ms: float | None
+    prefill_tok_s: float | None
+    decode_tok_s: float | None
+    tpot_ms: float | None
+    itl_p50_ms: float | None
+    itl_p90_ms: float | None
+    itl_p95_ms: float | None
+    itl_p99_ms: float | None
+    e2el_ms: float | None
+    kv_bytes_used: int
+    kv_bytes_allocated: int
+    weight_bytes: int
+    peak_memory_bytes: int
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+    kv_bytes_reserved: int
+    threads: int
+    warmup_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """A prefill chunk is in the cache: `tokens_done` of `tokens_total`, cached prefix included."""
+
+    request_id: str
+    step_id: int
+    t_ns: int
+    t_send_ns: int
+    tokens_done: int
+    tokens_total: int
+    cached_tokens: int
+    kv_bytes_used: int
+    kv_bytes_allocated: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillDone:
+    """The whole prompt is in the cache; the first token follows in the same step."""
+
+    request_id: str
+    step_id: int
+    t_ns: int
+    t_send_ns: int
+    prompt_tokens: int
+    cached_tokens: int
+    queue_ms: float
+    prefill_ms: float
+    kv_bytes_used: int
+    kv_bytes_allocated: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One sampled token. `text` is what became printable by it, possibly empty.
+
+    `itl_ms` is None for the first token. `context_tokens` counts prompt and answer so far.
+    """
+
+    request_id: str
+    step_id: int
+    index: int
+    token_id: int
+    text: str
+    t_ns: int
+    t_send_ns: int
+    itl_ms: float | None
+    context_tokens: int
+    kv_bytes_used: int
+    kv_bytes_allocated: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFinished:
+    """The answer is complete. `text_tail` is text that was held back until now.
+
+    `token_ids` excludes the end token; give them back as `Message.token_ids` on the next turn.
+    """
+
+    request_id: str
+    t_ns: int
+    finish_reason: FinishReason
+    text_tail: str
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    metrics: RequestMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFailed:
+    """The request could not be served: what, why, and what to do next, a sentence each."""
+
+    request_id: str
+    t_ns: int
+    what: str
+    why: str
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """Where one step's time went, in ms; their sum is at most the step's time."""
+
+    attention_ms: float
+    ffn_ms: float
+    head_ms: float
+    sample_ms: float
+    detokenize_ms: float
+    host_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepStats:
+    """One engine step. `mfu_pct`, `mbu_pct` are None until the device's peaks are known.
+
+    `flops`: 2 x parameters used x tokens + attention; `bytes`: weights read once + KV read and
+    written. `stages` is None on steps that were not profiled.
+    """
+
+    step_id: int
+    t_ns: int
+    phase: Phase
+    num_seqs: int
+    num_tokens: int
+    step_ms: float
+    flops: int
+    bytes: int
+    mfu_pct: float | None
+    mbu_pct: float | None
+    stages: StageTimes | None = None
+
+
+Event = (
+    LoadProgress
+    | ModelLoaded
+    | LoadFailed
+    | PrefillProgress
+    | PrefillDone
+    | TokenEvent
+    | GenerationFinished
+    | GenerationFailed
+    | StepStats
+)
+LoadEvent = LoadProgress | ModelLoaded | LoadFailed

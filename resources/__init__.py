@@ -1,0 +1,1 @@
+"""Files shipped with the program: fonts, icons, themes, style sheets, chat templates."""
