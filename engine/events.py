@@ -53,6 +53,7 @@ class ModelLoaded:
     device_name: str  # e.g. "CPU", "NVIDIA H200"
     threads: int
     notices: tuple[str, ...] = ()  # e.g. a GPU that the installed torch cannot use
+    device_uuid: str | None = None  # as torch gives it; sensors find the GPU by it. None: CPU
 
 
 LoadFailureKind = Literal["cancelled", "not_found", "bad_file", "unsupported", "memory", "internal"]
