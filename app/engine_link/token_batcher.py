@@ -1,0 +1,55 @@
+"""Gathers engine events so that the window is told at most every 33 ms, and nothing is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from engine.events import Event, GenerationFailed, GenerationFinished, TokenEvent
+
+BATCH_NS = 33_000_000
+
+
+class TokenBatcher:
+    """Keeps events in order until they are due: at once for a first token and for an end.
+
+    `clock` gives nanoseconds.
+    """
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock = clock
+        self._events: list[Event] = []
+        self._last_take_ns = clock()
+        self._last_step_ns = 0
+
+    @property
+    def pending(self) -> bool:
+        """Whether events wait to be taken."""
+        return bool(self._events)
+
+    def add(self, events: list[Event], step_ns: int) -> bool:
+        """Append what a step of `step_ns` gave; True when the batch should be taken now."""
+        self._events += events
+        self._last_step_ns = step_ns
+        if not self._events:
+            return False
+        if self._clock() - self._last_take_ns >= BATCH_NS:
+            return True
+        return any(_is_urgent(event) for event in events)
+
+    def due_before_step(self) -> bool:
+        """Whether the next step, if it takes as long as the last, would make the batch late."""
+        age_ns = self._clock() - self._last_take_ns
+        return self.pending and age_ns + self._last_step_ns >= BATCH_NS
+
+    def take(self) -> list[Event]:
+        """All events gathered so far, oldest first."""
+        batch, self._events = self._events, []
+        self._last_take_ns = self._clock()
+        return batch
+
+
+def _is_urgent(event: Event) -> bool:
+    if isinstance(event, TokenEvent):
+        return event.index == 0
+    return isinstance(event, GenerationFinished | GenerationFailed)

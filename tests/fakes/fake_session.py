@@ -1,0 +1,411 @@
+"""`FakeSession`: the engine's face with scripted, seeded behaviour and no model behind it.
+
+Time is simulated: every event carries a time that advances by plausible durations, so a test
+runs at once and still sees the figures of SmolLM2-135M on a laptop. A `Script` says what fails
+and where to hold still; `release()` lets a held session run on.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from engine.config import (
+    EngineConfig,
+    GenerationRequest,
+    MemoryEstimate,
+    Message,
+    ModelInfo,
+)
+from engine.events import (
+    Event,
+    FinishReason,
+    GenerationFailed,
+    GenerationFinished,
+    LoadEvent,
+    LoadFailed,
+    LoadProgress,
+    ModelLoaded,
+    PrefillDone,
+    PrefillProgress,
+    StepStats,
+    TokenEvent,
+)
+from engine.session import EngineError
+from tests.fakes.figures import (
+    ANSWER,
+    KV_BYTES_PER_TOKEN,
+    PARAMETERS,
+    WEIGHT_BYTES,
+    estimate,
+    loaded_model,
+    model_info,
+    request_metrics,
+    resolve,
+)
+
+BLOCK_TOKENS = 16
+LOAD_STEPS = 12
+
+
+@dataclass
+class Script:
+    """What a fake session does. Fractions lie between 0 and 1; rates are tokens a second."""
+
+    answer: str = ANSWER
+    prefill_tok_s: float = 2_050.0
+    itl_ms: float = 7.2
+    load_s: float = 0.9
+    available_bytes: int = 6_200_000_000
+    notices: tuple[str, ...] = ()
+    load_failure: LoadFailed | None = None
+    bad_paths: dict[str, EngineError] = field(default_factory=dict)
+    generation_failure: GenerationFailed | None = None
+    raise_in_load: Exception | None = None
+    raise_in_step: Exception | None = None
+    hold_load_at: float | None = None
+    hold_prefill_at: float | None = None
+    hold_decode_at: int | None = None
+    wait: Callable[[float], None] | None = None  # called with every simulated duration, in s
+
+
+@dataclass
+class _Running:
+    request: GenerationRequest
+    t_send_ns: int
+    prompt_tokens: int
+    cached_tokens: int
+    pieces: list[str]
+    prefilled: int = 0
+    token_times_ns: list[int] = field(default_factory=list)
+    first_scheduled_ns: int | None = None
+    prefill_end_ns: int | None = None
+
+    @property
+    def context_tokens(self) -> int:
+        return self.prefilled + len(self.token_times_ns)
+
+
+class FakeSession:
+    """A `Session` that answers every chat with the script's text."""
+
+    def __init__(self, script: Script | None = None, seed: int = 0) -> None:
+        self.script = script or Script()
+        self.loads: list[EngineConfig] = []
+        self.requests: list[GenerationRequest] = []
+        self.closed = False
+        self.thread_ids: set[int] = set()
+        self._random = random.Random(seed)
+        self._released = threading.Event()
+        self._stop_loading = threading.Event()
+        self._cancelled: set[str] = set()
+        self._running: list[_Running] = []
+        self._failed: deque[GenerationFailed] = deque()
+        self._loaded: ModelLoaded | None = None
+        self._now_ns = time.perf_counter_ns()
+        self._step_id = 0
+
+    # --- the script's remote control ------------------------------------------------------
+
+    def release(self) -> None:
+        """Let a held load, prefill or decode run on. Thread-safe."""
+        self._released.set()
+
+    # --- Session --------------------------------------------------------------------------
+
+    def inspect(self, path: str) -> ModelInfo:
+        self._note_thread()
+        if path in self.script.bad_paths:
+            raise self.script.bad_paths[path]
+        return model_info(path)
+
+    def estimate_memory(self, config: EngineConfig) -> MemoryEstimate:
+        self._note_thread()
+        info = self.inspect(config.model_path)
+        resolved = resolve(config)
+        return estimate(resolved, info, self.script.available_bytes, self._loaded)
+
+    def load(self, config: EngineConfig) -> Iterator[LoadEvent]:
+        self._note_thread()
+        self.loads.append(config)
+        self._stop_loading.clear()
+        self._loaded = None
+        if self.script.raise_in_load:
+            raise self.script.raise_in_load
+        if config.model_path in self.script.bad_paths:
+            error = self.script.bad_paths[config.model_path]
+            yield LoadFailed("bad_file", error.what, error.why, error.next_step)
+            return
+        yield from self._load(resolve(config))
+
+    def stop_loading(self) -> None:
+        self._stop_loading.set()
+
+    def unload(self) -> None:
+        self._note_thread()
+        self._loaded = None
+        self._running.clear()
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        self._note_thread()
+        return 8 * len(messages) + sum(len(_pieces(m.content)) for m in messages)
+
+    def submit(self, request: GenerationRequest) -> None:
+        self._note_thread()
+        self.requests.append(request)
+        if self._loaded is None:
+            self._fail(request, "No model is loaded.", "Load one first.", "Open a model.")
+            return
+        if self.script.generation_failure:
+            failure = self.script.generation_failure
+            self._failed.append(replace(failure, request_id=request.request_id))
+            return
+        running = self._start(request)
+        limit = self._loaded.config.context_length or 0
+        if running.prompt_tokens >= limit:
+            self._fail(
+                request,
+                f"The prompt takes {running.prompt_tokens:,} tokens.",
+                f"The context holds {limit:,}.",
+                "Shorten it or load with a longer context.",
+            )
+            return
+        self._running.append(running)
+
+    def step(self) -> list[Event]:
+        self._note_thread()
+        if self.script.raise_in_step:
+            raise self.script.raise_in_step
+        events: list[Event] = list(self._failed)
+        self._failed.clear()
+        events += self._finish_cancelled()
+        for running in list(self._running):
+            events += self._advance(running)
+        return events
+
+    def has_work(self) -> bool:
+        return bool(self._running or self._failed)
+
+    def generate(self, request: GenerationRequest) -> Iterator[Event]:
+        if self.has_work():
+            raise RuntimeError("other requests are in flight")
+        self.submit(request)
+        while self.has_work():
+            yield from self.step()
+
+    def cancel(self, request_id: str) -> None:
+        self._cancelled.add(request_id)
+
+    def close(self) -> None:
+        self._note_thread()
+        self.unload()
+        self.closed = True
+
+    # --- how it goes ----------------------------------------------------------------------
+
+    def _load(self, config: EngineConfig) -> Iterator[LoadEvent]:
+        info = model_info(config.model_path)
+        total = WEIGHT_BYTES[config.weight_format]
+        for index in range(LOAD_STEPS + 1):
+            fraction = index / LOAD_STEPS
+            held = self.script.hold_load_at is not None and fraction >= self.script.hold_load_at
+            while held and not self._released.wait(0.002) and not self._stop_loading.is_set():
+                pass
+            if self._stop_loading.is_set():
+                yield LoadFailed("cancelled", "Loading was stopped.", "You asked for it.", "")
+                return
+            self._spend(self.script.load_s / LOAD_STEPS)
+            elapsed = self.script.load_s * fraction
+            yield LoadProgress("reading", int(total * fraction), total, elapsed)
+        if self.script.load_failure:
+            yield self.script.load_failure
+            return
+        memory = estimate(config, info, self.script.available_bytes, None)
+        if not memory.fits:
+            yield LoadFailed(
+                "memory",
+                "The model does not fit in memory.",
+                f"It takes {memory.required_bytes / 1e9:.1f} GB.",
+                "Load it with a shorter context.",
+                memory,
+            )
+            return
+        self._loaded = loaded_model(config, info, memory, self.script.load_s, self.script.notices)
+        yield self._loaded
+
+    def _start(self, request: GenerationRequest) -> _Running:
+        messages = request.messages or (Message("user", request.prompt or ""),)
+        prompt_tokens = self.count_tokens(messages)
+        reused = any(m.token_ids for m in messages)
+        cached = prompt_tokens // 2 // BLOCK_TOKENS * BLOCK_TOKENS if reused else 0
+        return _Running(
+            request, self._now_ns, prompt_tokens, cached, _pieces(self.script.answer), cached
+        )
+
+    def _fail(self, request: GenerationRequest, what: str, why: str, next_step: str) -> None:
+        failure = GenerationFailed(request.request_id, self._now_ns, what, why, next_step)
+        self._failed.append(failure)
+
+    def _finish_cancelled(self) -> list[Event]:
+        stopped = [r for r in self._running if r.request.request_id in self._cancelled]
+        return [self._finish(running, "cancelled") for running in stopped]
+
+    def _advance(self, running: _Running) -> list[Event]:
+        running.first_scheduled_ns = running.first_scheduled_ns or self._now_ns
+        if running.prefill_end_ns is None:
+            return self._prefill(running)
+        return self._decode(running)
+
+    def _held(self, reached: bool) -> bool:
+        # A short wait stands for a step's time: a held session must not spin.
+        return reached and not self._released.wait(0.002)
+
+    def _prefill(self, running: _Running) -> list[Event]:
+        hold = self.script.hold_prefill_at
+        if self._held(hold is not None and running.prefilled >= hold * running.prompt_tokens):
+            return []
+        chunk = min(512, running.prompt_tokens - running.prefilled)
+        seconds = self._spend(chunk / self.script.prefill_tok_s * self._random.uniform(0.97, 1.03))
+        running.prefilled += chunk
+        kv = _kv_bytes(running)
+        request_id, send = running.request.request_id, running.t_send_ns
+        step = self._stats("prefill", chunk, seconds)
+        events: list[Event] = [
+            PrefillProgress(
+                request_id,
+                step.step_id,
+                self._now_ns,
+                send,
+                running.prefilled,
+                running.prompt_tokens,
+                running.cached_tokens,
+                *kv,
+            )
+        ]
+        if running.prefilled == running.prompt_tokens:
+            running.prefill_end_ns = self._now_ns
+            first_ns = running.first_scheduled_ns or send
+            events.append(
+                PrefillDone(
+                    request_id,
+                    step.step_id,
+                    self._now_ns,
+                    send,
+                    running.prompt_tokens,
+                    running.cached_tokens,
+                    (first_ns - send) / 1e6,
+                    (self._now_ns - first_ns) / 1e6,
+                    *kv,
+                )
+            )
+            events += self._token(running, step.step_id)
+        return [*events, step]
+
+    def _decode(self, running: _Running) -> list[Event]:
+        hold = self.script.hold_decode_at
+        if self._held(hold is not None and len(running.token_times_ns) >= hold):
+            return []
+        late = 2.4 if self._random.random() < 0.01 else 1.0
+        seconds = self._spend(self.script.itl_ms * self._random.gauss(1.0, 0.035) * late / 1e3)
+        step = self._stats("decode", 1, seconds)
+        return [*self._token(running, step.step_id), step]
+
+    def _token(self, running: _Running, step_id: int) -> list[Event]:
+        index = len(running.token_times_ns)
+        before = running.token_times_ns[-1] if index else None
+        running.token_times_ns.append(self._now_ns)
+        token = TokenEvent(
+            running.request.request_id,
+            step_id,
+            index,
+            _token_id(running.pieces[index]),
+            running.pieces[index],
+            self._now_ns,
+            running.t_send_ns,
+            (self._now_ns - before) / 1e6 if before is not None else None,
+            running.context_tokens,
+            *_kv_bytes(running),
+        )
+        reason = self._finish_reason(running)
+        return [token, self._finish(running, reason)] if reason else [token]
+
+    def _finish_reason(self, running: _Running) -> FinishReason | None:
+        done = len(running.token_times_ns)
+        if done == len(running.pieces):
+            return "stop"
+        if running.request.max_tokens is not None and done >= running.request.max_tokens:
+            return "length"
+        limit = self._loaded.config.context_length if self._loaded else None
+        if limit is not None and running.context_tokens >= limit:
+            return "context_full"
+        return None
+
+    def _finish(self, running: _Running, reason: FinishReason) -> GenerationFinished:
+        self._running.remove(running)
+        assert self._loaded is not None
+        done = len(running.token_times_ns)
+        return GenerationFinished(
+            running.request.request_id,
+            self._now_ns,
+            reason,
+            "",
+            tuple(range(running.prompt_tokens)),
+            tuple(_token_id(piece) for piece in running.pieces[:done]),
+            request_metrics(
+                self._loaded,
+                running.request,
+                reason,
+                running.prompt_tokens,
+                running.cached_tokens,
+                running.t_send_ns,
+                running.first_scheduled_ns,
+                running.prefill_end_ns,
+                running.token_times_ns,
+                _kv_bytes(running),
+            ),
+        )
+
+    def _stats(self, phase: str, tokens: int, seconds: float) -> StepStats:
+        self._step_id += 1
+        compute, bandwidth = (72.0, 26.0) if phase == "prefill" else (7.0, 94.0)
+        return StepStats(
+            self._step_id,
+            self._now_ns,
+            "prefill" if phase == "prefill" else "decode",
+            len(self._running),
+            tokens,
+            seconds * 1e3,
+            2 * PARAMETERS * tokens,
+            WEIGHT_BYTES["int8"] + KV_BYTES_PER_TOKEN * tokens,
+            compute * self._random.uniform(0.97, 1.03),
+            bandwidth * self._random.uniform(0.98, 1.02),
+        )
+
+    def _spend(self, seconds: float) -> float:
+        self._now_ns += int(seconds * 1e9)
+        if self.script.wait:
+            self.script.wait(seconds)
+        return seconds
+
+    def _note_thread(self) -> None:
+        self.thread_ids.add(threading.get_ident())
+
+
+def _kv_bytes(running: _Running) -> tuple[int, int]:
+    tokens = running.context_tokens
+    blocks = -(-tokens // BLOCK_TOKENS)
+    return tokens * KV_BYTES_PER_TOKEN, blocks * BLOCK_TOKENS * KV_BYTES_PER_TOKEN
+
+
+def _pieces(text: str) -> list[str]:
+    """Text cut as a tokenizer would: words with their leading blank, punctuation, line ends."""
+    return re.findall(r"\n| ?[^\W_]+| ?[\W_]|\s+", text)
+
+
+def _token_id(piece: str) -> int:
+    return sum(piece.encode()) * 31 % 49_152
