@@ -1,0 +1,171 @@
+"""The door of loading: `open_checkpoint` and the `Checkpoint` that both file formats become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+
+from engine.loading.files import CheckpointError, bad_file
+from engine.loading.generation_defaults import GenerationDefaults
+from engine.loading.gguf_file import GgufCheckpoint
+from engine.loading.model_config import ModelConfig, RopeScaling
+from engine.loading.safetensors_files import (
+    SafetensorsCheckpoint,
+    is_pickle,
+    is_shard,
+    no_pickle_error,
+)
+from engine.loading.tensors import QuantizedBlocks, TensorFormat, TensorInfo
+from engine.loading.tokenizer_source import GgufVocabulary, TokenizerFolder, TokenizerSource
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "GenerationDefaults",
+    "GgufVocabulary",
+    "ModelConfig",
+    "QuantizedBlocks",
+    "RopeScaling",
+    "TensorFormat",
+    "TensorInfo",
+    "TokenizerFolder",
+    "TokenizerSource",
+    "open_checkpoint",
+]
+
+
+class Checkpoint(Protocol):
+    """A model on disk, its headers read and checked; weights are read one tensor at a time.
+
+    `tensors` holds what the architecture uses, by Hugging Face name, all present and of the right
+    shape. `chat_template` is jinja2 source, None when the model brings none.
+    """
+
+    @property
+    def source(self) -> Literal["gguf", "safetensors"]:
+        """The file format."""
+        ...
+
+    @property
+    def config(self) -> ModelConfig:
+        """The architecture."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What to call the model in the window."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The file or folder that was opened."""
+        ...
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the files that hold the weights."""
+        ...
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """The tensors the architecture uses, by Hugging Face name."""
+        ...
+
+    @property
+    def tokenizer_source(self) -> TokenizerSource:
+        """What `engine.tokenizer.load_tokenizer` makes the tokenizer from."""
+        ...
+
+    @property
+    def chat_template(self) -> str | None:
+        """jinja2 source of the chat template."""
+        ...
+
+    @property
+    def generation_defaults(self) -> GenerationDefaults:
+        """Sampling to start with, and the end tokens that the configs name."""
+        ...
+
+    def dense(self, name: str) -> torch.Tensor:
+        """The tensor on the CPU: as stored, float32 for quantized types. Raises EngineError."""
+        ...
+
+    def quantized(self, name: str) -> QuantizedBlocks | None:
+        """Payload of a Q4_0, Q4_1 or Q8_0 matrix without loss, None for other formats."""
+        ...
+
+    def close(self) -> None:
+        """Release the files. Tensors that were read stay valid."""
+        ...
+
+
+def open_checkpoint(path: str) -> Checkpoint:
+    """Open a .gguf file, a .safetensors file, or a folder with either.
+
+    Reads headers only. Raises CheckpointError (an EngineError) saying what, why and what next.
+    """
+    location = Path(path).expanduser()
+    try:
+        if location.is_dir():
+            return _open_folder(location)
+        if not location.exists():
+            raise CheckpointError(
+                "not_found",
+                f"{location.name or path!r} was not found.",
+                f"There is no file or folder {location}.",
+                "Check the path, or choose another model.",
+            )
+    except (OSError, ValueError) as error:  # no permission, a name too long, a NUL in it
+        raise CheckpointError(
+            "not_found",
+            f"{location.name or path!r} cannot be opened.",
+            f"{getattr(error, 'strerror', None) or error}.",
+            "Check the path, or choose another model.",
+        ) from error
+    return _open_file(location)
+
+
+def _open_folder(folder: Path) -> Checkpoint:
+    has_config = (folder / "config.json").exists()
+    gguf_files = sorted(folder.glob("*.gguf"))
+    has_safetensors = any(folder.glob("*.safetensors"))
+    if gguf_files and not (has_config and has_safetensors):
+        if len(gguf_files) > 1:
+            raise bad_file(
+                folder,
+                f"It holds {len(gguf_files):,} GGUF files: {gguf_files[0].name}, "
+                f"{gguf_files[1].name} ...",
+                "Choose one of the files.",
+            )
+        return GgufCheckpoint(gguf_files[0])
+    if not has_config and not has_safetensors and any(map(is_pickle, folder.iterdir())):
+        raise no_pickle_error(folder)
+    return SafetensorsCheckpoint(folder)
+
+
+def _open_file(path: Path) -> Checkpoint:
+    if is_pickle(path):
+        raise no_pickle_error(path)
+    if path.suffix.lower() == ".safetensors":
+        return SafetensorsCheckpoint(path.parent, None if is_shard(path) else path)
+    if path.suffix.lower() == ".gguf" or _begins_as_gguf(path):
+        return GgufCheckpoint(path)
+    if path.name in ("config.json", "model.safetensors.index.json"):
+        return SafetensorsCheckpoint(path.parent)
+    raise bad_file(
+        path,
+        "It is neither a GGUF nor a safetensors file.",
+        "Choose a .gguf file, a .safetensors file or a model's folder.",
+    )
+
+
+def _begins_as_gguf(path: Path) -> bool:
+    """Files in Ollama's store are GGUF without the suffix."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError:
+        return False

@@ -1,0 +1,85 @@
+"""How a model wants to be sampled and which tokens end its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.config import SamplingParams
+
+# Ours, for files that say nothing (every GGUF): lively, yet seldom off the road.
+DEFAULT_SAMPLING = SamplingParams(temperature=0.7, top_p=0.9)
+
+# What `transformers` samples with when generation_config.json says do_sample and no more.
+_LIBRARY_SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
+
+# Control tokens that end a turn; a model that has one ends its answers with it, whatever the
+# eos of its tokenizer is (Llama 3: eos <|end_of_text|>, turns end with <|eot_id|>).
+END_OF_TURN_TOKENS = frozenset(
+    {
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end|>",
+        "<|end_of_turn|>",
+        "<end_of_turn>",
+        "<|endofturn|>",
+        "<|eot|>",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationDefaults:
+    """Sampling to start with, and the end tokens that the checkpoint's configs name."""
+
+    sampling: SamplingParams = DEFAULT_SAMPLING
+    eos_token_ids: frozenset[int] = frozenset()
+
+
+def generation_defaults(
+    generation_config: Mapping[str, Any], config: Mapping[str, Any]
+) -> GenerationDefaults:
+    """Defaults from generation_config.json and config.json, either of which may be empty.
+
+    A value that makes no sense is passed over: a wrong default must not keep a model from loading.
+    """
+    eos = token_ids(config.get("eos_token_id")) | token_ids(generation_config.get("eos_token_id"))
+    return GenerationDefaults(_sampling(generation_config), eos)
+
+
+def token_ids(value: object) -> frozenset[int]:
+    """The ids in a config's value: an int, a list of ints, or nothing."""
+    values = value if isinstance(value, list) else [value]
+    return frozenset(
+        item
+        for item in values
+        if isinstance(item, int) and not isinstance(item, bool) and item >= 0
+    )
+
+
+def _sampling(config: Mapping[str, Any]) -> SamplingParams:
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+    given = {name: config[name] for name in names if config.get(name) is not None}
+    penalty = {k: v for k, v in given.items() if k == "repetition_penalty"}
+    if config.get("do_sample") is False:
+        return _valid({"temperature": 0.0, **penalty})
+    if not given and not config.get("do_sample"):
+        return DEFAULT_SAMPLING
+    return _valid({**_LIBRARY_SAMPLING, **given})
+
+
+def _valid(values: Mapping[str, Any]) -> SamplingParams:
+    """The sampling with those of `values` that are in range."""
+    accepted: dict[str, Any] = {}
+    for name, value in values.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or (name == "top_k" and not isinstance(value, int)):
+            continue
+        try:
+            SamplingParams(**{name: value})
+        except ValueError:
+            continue
+        accepted[name] = value
+    return SamplingParams(**accepted)

@@ -1,0 +1,71 @@
+"""Tensors as they lie in a checkpoint: name, shape, format, and quantized payload without loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import torch
+
+from engine.loading.files import bad_file
+from engine.loading.model_config import ModelConfig, expected_tensors, missing_tensors_error
+
+# The name the file format gives it: "F32", "F16", "BF16", "Q4_1", "Q8_0", "Q6_K" ...
+TensorFormat: TypeAlias = str
+
+GROUP_SIZE = 32  # values that share a scale in Q4_0, Q4_1 and Q8_0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor: canonical name, shape in torch order ([out, in]), format, bytes in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    format: TensorFormat
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedBlocks:
+    """Groups of 32 along K: value = codes * scale (+ minimum), in float32 the file's own value.
+
+    `codes` [N, K]: uint8 0..15 for 4 bits, int8 for 8 bits. `scale`, `minimum`: float16 [N, K/32];
+    8-bit groups have no minimum.
+    """
+
+    bits: Literal[4, 8]
+    codes: torch.Tensor
+    scale: torch.Tensor
+    minimum: torch.Tensor | None
+    group_size: int = GROUP_SIZE
+
+
+def used_tensors(
+    config: ModelConfig, found: Mapping[str, TensorInfo], ignorable: frozenset[str], path: Path
+) -> dict[str, TensorInfo]:
+    """The tensors the architecture uses, each present and of the right shape.
+
+    Raises CheckpointError for a missing tensor, a wrong shape, and for a tensor that is neither
+    used nor `ignorable`: a model that leaves weights out would run and talk nonsense.
+    """
+    expected = expected_tensors(config)
+    missing = [name for name in expected if name not in found]
+    if missing:
+        raise missing_tensors_error(path, missing)
+    for name, shape in expected.items():
+        if found[name].shape != shape:
+            raise bad_file(
+                path, f"The tensor {name} is {list(found[name].shape)}, not {list(shape)}."
+            )
+    unknown = sorted(found.keys() - expected.keys() - ignorable)
+    if unknown:
+        raise bad_file(
+            path,
+            f"It holds {len(unknown):,} tensors its description has no place for, such as "
+            f"{unknown[0][:80]}.",
+            "Choose a plain model of a known architecture.",
+        )
+    return {name: found[name] for name in expected}
