@@ -90,14 +90,14 @@ def announce(device: str) -> None:
     """Say what will be downloaded; pip is asked which builds of torch its index has."""
     installed = environment.installed_distributions(VENV)
     version = torch_version()
-    build = device
+    build, offered = device, ""
     if downloads.still_to_come(downloads.parts(version, build)[:1], installed):
         offered = environment.pip_versions(VENV, "torch")
         build = downloads.torch_build(version, device, sys.platform, offered, torch_index())
     coming = downloads.still_to_come(downloads.parts(version, build), installed)
     for line in downloads.announcement(coming):
         say(line)
-    if device == "cpu" and build == "cuda":
+    if offered and build != device == "cpu":
         say(
             "  Only the CUDA build of torch is on offer; it works on a CPU too. "
             f'README.md, "CPU build", tells how {TORCH_INDEX} makes this download small.'

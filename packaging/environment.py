@@ -112,8 +112,8 @@ def pip_install(venv: Path, what: str, arguments: list[str]) -> None:
         reason = pip_reason(log.read_text(encoding="utf-8", errors="replace"))
         raise SetupError(
             f"pip could not install {what}: {reason} "
-            f"The whole story is in {log.parent.name}/{log.name}; "
-            "the same command goes on where this one stopped."
+            "Check the network and pip's configuration; the same command goes on from here. "
+            f"The whole story is in {log.parent.name}/{log.name}."
         )
 
 
