@@ -1,0 +1,45 @@
+"""The commands that need no window: `bench` and `generate`. Exit: 0 done, 1 failed, 2 usage."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from engine import bench, generate
+from engine.session import EngineError
+
+_COMMANDS = {
+    "bench": (bench, "measure the engine without a window"),
+    "generate": (generate, "stream one reply in the terminal"),
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of both commands."""
+    parser = argparse.ArgumentParser(prog="phasescope")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, (module, summary) in _COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=module.__doc__)
+        module.add_arguments(command)
+        command.add_argument("--debug", action="store_true", help="show the traceback of a failure")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; a failure is one line on stderr unless --debug."""
+    args = build_parser().parse_args(argv)
+    module, _ = _COMMANDS[args.command]
+    try:
+        module.run(args)
+    except ValueError as error:
+        if args.debug:
+            raise
+        sys.stderr.write(f"phasescope {args.command}: {error}\n")
+        return 2
+    except (EngineError, RuntimeError, MemoryError, OSError) as error:
+        if args.debug:
+            raise
+        sys.stderr.write(f"phasescope {args.command}: {' '.join(str(error).split())}\n")
+        return 1
+    return 0

@@ -1,0 +1,137 @@
+"""What the device can do at most: matmul FLOP/s by dtype, read bandwidth by working-set size.
+
+Measured once for a device, torch build and thread count, and kept in the cache folder: MFU and
+MBU are shares of these figures. A caller must not time anything else meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from platformdirs import user_cache_path
+
+log = logging.getLogger("engine.load")
+
+_MATMUL_SIZES = {"cpu": 1024, "cuda": 4096}
+_WORKING_SETS = {
+    "cpu": (1 << 20, 8 << 20, 32 << 20, 128 << 20, 512 << 20),
+    "cuda": (16 << 20, 64 << 20, 256 << 20, 1 << 30),
+}
+_REPEATS = 3
+_FILE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePeaks:
+    """`matmul_flops` by dtype name (FLOP/s), `read_bandwidth` as (bytes, bytes/s), ascending."""
+
+    matmul_flops: dict[str, float]
+    read_bandwidth: tuple[tuple[int, float], ...]
+
+    def bandwidth_at(self, working_set: int) -> float:
+        """Bytes/s when `working_set` bytes are read in turn, interpolated between sizes."""
+        sizes = [size for size, _ in self.read_bandwidth]
+        index = bisect_left(sizes, working_set)
+        if index == 0:
+            return self.read_bandwidth[0][1]
+        if index == len(sizes):
+            return self.read_bandwidth[-1][1]
+        (low, low_rate), (high, high_rate) = self.read_bandwidth[index - 1 : index + 1]
+        share = (working_set - low) / (high - low)
+        return low_rate + share * (high_rate - low_rate)
+
+
+def stored_peaks(device: torch.device, threads: int) -> DevicePeaks | None:
+    """The figures measured earlier on this device, or None."""
+    path = _path(device, threads)
+    try:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        rates = tuple((int(size), float(rate)) for size, rate in data["read_bandwidth"])
+        flops = {str(k): float(v) for k, v in data["matmul_flops"].items()}
+        return DevicePeaks(flops, rates) if rates and flops else None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.info("measuring the device again, %s is unreadable: %s", path.name, error)
+        return None
+
+
+def measure_peaks(device: torch.device, threads: int) -> Iterator[float | DevicePeaks]:
+    """Measure and store; yields the share done after each part, then the figures."""
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    if device.type == "cuda":
+        dtypes["fp16"] = torch.float16
+    sets = _WORKING_SETS[device.type]
+    parts = len(dtypes) + len(sets)
+    flops: dict[str, float] = {}
+    for done, (name, dtype) in enumerate(dtypes.items(), 1):
+        flops[name] = _matmul_flops(device, dtype)
+        yield done / parts
+    rates: list[tuple[int, float]] = []
+    for done, size in enumerate(sets, len(dtypes) + 1):
+        rates.append((size, _read_rate(device, size)))
+        yield done / parts
+    peaks = DevicePeaks(flops, tuple(rates))
+    _store(_path(device, threads), peaks)
+    yield peaks
+
+
+def _matmul_flops(device: torch.device, dtype: torch.dtype) -> float:
+    size = _MATMUL_SIZES[device.type]
+    # BF16 without hardware support is some twenty times slower: a smaller product tells as much.
+    if device.type == "cpu" and dtype is not torch.float32:
+        size //= 2
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    seconds = _best_seconds(lambda: torch.mm(a, b), device)
+    return float(2 * size**3 / seconds)
+
+
+def _read_rate(device: torch.device, size: int) -> float:
+    data = torch.zeros(size // 4, dtype=torch.float32, device=device)
+    return size / _best_seconds(data.sum, device)
+
+
+def _best_seconds(operation: Callable[[], object], device: torch.device) -> float:
+    operation()
+    best = float("inf")
+    for _ in range(_REPEATS):
+        _synchronize(device)
+        start = time.perf_counter()
+        operation()
+        _synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _path(device: torch.device, threads: int) -> Path:
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    else:
+        name = f"{platform.machine()}-{torch.backends.cpu.get_cpu_capability()}-{os.cpu_count()}"
+    parts = [device.type, name, f"torch-{torch.__version__}", f"threads-{threads}"]
+    key = "_".join(parts).replace(" ", "-").replace("/", "-")
+    return user_cache_path("phasescope") / "device-peaks" / f"v{_FILE_VERSION}_{key}.json"
+
+
+def _store(path: Path, peaks: DevicePeaks) -> None:
+    data = {"matmul_flops": peaks.matmul_flops, "read_bandwidth": peaks.read_bandwidth}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(data), encoding="utf-8")
+    except OSError as error:
+        log.info("the device's figures could not be kept: %s", error)

@@ -1,0 +1,84 @@
+"""Storage of keys and values in fixed blocks. Knows nothing of sequences or scheduling.
+
+Layers declare what they keep as a `KVCacheSpec`; layers of equal spec form a group with its own
+block tables and its own share of the pool. Block 0 of every group is the null block: padding rows
+read and write it, and no sequence owns it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+NULL_BLOCK = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KVCacheSpec:
+    """What one layer keeps for a token: keys and values of `num_kv_heads` x `head_dim`."""
+
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        """2 (K and V) x heads x head_dim x bytes, for one layer."""
+        return 2 * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class KVCacheGroup:
+    """Layers (by index in the model) that share a spec and hence a block table."""
+
+    spec: KVCacheSpec
+    layers: tuple[int, ...]
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes one token takes in all layers of the group."""
+        return self.spec.bytes_per_token * len(self.layers)
+
+
+class KVCache:
+    """The blocks of all groups, allocated once for `num_blocks` blocks beside the null block."""
+
+    def __init__(
+        self,
+        groups: tuple[KVCacheGroup, ...],
+        num_blocks: int,
+        block_size: int,
+        device: torch.device,
+    ) -> None:
+        self.groups = groups
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        for group in groups:
+            spec = group.spec
+            shape = (num_blocks + 1, block_size, spec.num_kv_heads, spec.head_dim)
+            for layer in group.layers:
+                keys, values = (
+                    torch.zeros(shape, dtype=spec.dtype, device=device) for _ in range(2)
+                )
+                self._layers[layer] = (keys, values)
+
+    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of a layer, each [num_blocks + 1, block_size, Hk, D]."""
+        return self._layers[index]
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes one token takes in all layers."""
+        return sum(group.bytes_per_token for group in self.groups)
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes one block of every group takes."""
+        return self.bytes_per_token * self.block_size
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The whole pool, the null block not counted: what the context length costs up front."""
+        return self.num_blocks * self.bytes_per_block

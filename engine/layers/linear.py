@@ -1,0 +1,48 @@
+"""Matrix products over a weight in any format: one `Linear` interface for all layers."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.select import KernelSet
+from kernels.weights import Weight, concat_outputs
+
+
+class Linear:
+    """y = x W^T + b. Several weights over the same input become one product where they can."""
+
+    def __init__(
+        self, weights: list[Weight], biases: list[torch.Tensor | None], kernels: KernelSet
+    ) -> None:
+        merged = concat_outputs(weights)
+        if merged is not None:
+            self.parts: list[tuple[Weight, torch.Tensor | None]] = [(merged, _concat(biases))]
+        else:
+            self.parts = list(zip(weights, biases, strict=True))
+        self._linear = kernels.linear
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, in] -> [T, sum of outputs]."""
+        if len(self.parts) == 1:
+            weight, bias = self.parts[0]
+            return self._linear(x, weight, bias)
+        return torch.cat([self._linear(x, w, b) for w, b in self.parts], dim=-1)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the weights, scales included, biases not."""
+        return sum(weight.num_bytes for weight, _ in self.parts)
+
+    @property
+    def num_parameters(self) -> int:
+        """Elements of the weights, biases not."""
+        return sum(weight.shape[0] * weight.shape[1] for weight, _ in self.parts)
+
+
+def _concat(biases: list[torch.Tensor | None]) -> torch.Tensor | None:
+    present = [bias for bias in biases if bias is not None]
+    if not present:
+        return None
+    if len(present) != len(biases):
+        raise ValueError("projections over one input must all have a bias or none")
+    return torch.cat(present)

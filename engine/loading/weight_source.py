@@ -1,0 +1,148 @@
+"""Tensors of a checkpoint as weights in the chosen format, on the device, with a byte count."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.layers.linear import Linear
+from engine.loading.checkpoint import Checkpoint
+from engine.loading.tensors import QuantizedBlocks
+from kernels.select import KernelSet
+from kernels.weights import (
+    INT4_GROUP_SIZE,
+    DenseWeight,
+    GroupedWeight,
+    Weight,
+    pack_groups,
+    quantize_int4,
+    quantize_int8,
+)
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# GGUF types that have a format of ours with the very same values.
+_KEPT_BITS = {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8}
+
+
+class WeightSource:
+    """Reads what a model asks for by name and converts it to `weight_format`.
+
+    The embedding and the output head stay at 8 bits under INT4: they are the most sensitive
+    matrices, and a tied one is both.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        weight_format: str,
+        kernels: KernelSet,
+        device: torch.device,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._format = weight_format
+        self._kernels = kernels
+        self._device = device
+        self.bytes_read = 0
+        self.weight_bytes = 0
+
+    def linear(self, names: list[str]) -> Linear:
+        """The product over the weights `<name>.weight` (and biases) that share an input."""
+        return self._linear(names, self._format)
+
+    def head(self, name: str) -> Linear:
+        """The output projection."""
+        return self._linear([name], head_format(self._format))
+
+    def embedding(self, name: str) -> Weight:
+        """The token embedding [vocab, hidden]."""
+        return self._weight(name, head_format(self._format))
+
+    def vector(self, name: str) -> torch.Tensor:
+        """A norm weight or bias, FP32 on the device."""
+        self._count(name)
+        vector = self._checkpoint.dense(name).float().to(self._device)
+        self.weight_bytes += vector.numel() * vector.element_size()
+        return vector
+
+    def _linear(self, names: list[str], weight_format: str) -> Linear:
+        weights = [self._weight(f"{name}.weight", weight_format) for name in names]
+        tensors = self._checkpoint.tensors
+        biases = [
+            self.vector(f"{name}.bias") if f"{name}.bias" in tensors else None for name in names
+        ]
+        return Linear(weights, biases, self._kernels)
+
+    def _weight(self, name: str, weight_format: str) -> Weight:
+        self._count(name)
+        weight = _to_device(read_weight(self._checkpoint, name, weight_format), self._device)
+        self.weight_bytes += weight.num_bytes
+        return weight
+
+    def _count(self, name: str) -> None:
+        self.bytes_read += self._checkpoint.tensors[name].num_bytes
+
+
+def head_format(weight_format: str) -> str:
+    """The format of embedding and head under a weight format."""
+    return "int8" if weight_format == "int4" else weight_format
+
+
+def read_weight(checkpoint: Checkpoint, name: str, weight_format: str) -> Weight:
+    """One matrix in `weight_format`; quantized tensors of the same bits keep their values.
+
+    "as-stored" keeps dense tensors and those GGUF types that have a format here; other
+    quantized types are expanded to BF16.
+    """
+    bits = stored_bits(checkpoint.tensors[name].format, weight_format)
+    if bits is not None:
+        blocks = checkpoint.quantized(name)
+        if blocks is not None:
+            return _keep(blocks)
+    dense = checkpoint.dense(name)
+    if weight_format == "as-stored":
+        is_dense = checkpoint.tensors[name].format in ("F32", "F16", "BF16")
+        return DenseWeight(dense if is_dense else dense.bfloat16())
+    if weight_format == "int8":
+        return quantize_int8(dense)
+    if weight_format == "int4" and dense.shape[1] % INT4_GROUP_SIZE == 0:
+        return quantize_int4(dense)
+    if weight_format == "int4":
+        return quantize_int8(dense)
+    return DenseWeight(dense.to(_DTYPES[weight_format]))
+
+
+def stored_bits(tensor_format: str, weight_format: str) -> int | None:
+    """Bits of the quantized payload to keep as it is, None to convert."""
+    bits = _KEPT_BITS.get(tensor_format)
+    wanted = {"as-stored": bits, "int8": 8, "int4": 4}.get(weight_format)
+    return bits if bits == wanted else None
+
+
+def weight_num_bytes(shape: tuple[int, int], tensor_format: str, weight_format: str) -> int:
+    """Bytes a matrix [N, K] will take in a format, without reading it."""
+    num_out, num_in = shape
+    count = num_out * num_in
+    bits = stored_bits(tensor_format, weight_format)
+    if weight_format == "as-stored" and bits is None:
+        return count * (4 if tensor_format == "F32" else 2)
+    if weight_format in _DTYPES:
+        return count * _DTYPES[weight_format].itemsize
+    if bits == 4 or (weight_format == "int4" and num_in % INT4_GROUP_SIZE == 0):
+        return count // 2 + 4 * count // INT4_GROUP_SIZE
+    if bits == 8:
+        return count + 2 * count // INT4_GROUP_SIZE
+    return count + 2 * num_out
+
+
+def _keep(blocks: QuantizedBlocks) -> GroupedWeight:
+    return pack_groups(blocks.bits, blocks.codes, blocks.scale, blocks.minimum)
+
+
+def _to_device(weight: Weight, device: torch.device) -> Weight:
+    if isinstance(weight, DenseWeight):
+        return DenseWeight(weight.data.to(device))
+    return GroupedWeight(
+        weight.bits,
+        weight.codes.to(device),
+        weight.scale.to(device),
+        None if weight.minimum is None else weight.minimum.to(device),
+    )

@@ -1,0 +1,547 @@
+"""The engine on this machine: requests in, events out, one scheduler step at a time.
+
+Implements `engine.session.Session`. Everything that happens to a request passes through here:
+template and tokenizer at submit, schedule, run, sample, detokenize, finish.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import torch
+
+from engine import memory
+from engine.config import (
+    KV_FORMATS,
+    WEIGHT_FORMATS,
+    EngineConfig,
+    GenerationRequest,
+    MemoryEstimate,
+    Message,
+    ModelInfo,
+)
+from engine.detokenizer import Detokenizer
+from engine.devices import device_names
+from engine.events import (
+    Capabilities,
+    Event,
+    FinishReason,
+    GenerationFailed,
+    GenerationFinished,
+    LoadEvent,
+    LoadFailed,
+    LoadProgress,
+    ModelLoaded,
+    Phase,
+    PrefillDone,
+    PrefillProgress,
+    StageTimes,
+    StepStats,
+    TokenEvent,
+)
+from engine.loading.checkpoint import CheckpointError, open_checkpoint
+from engine.metrics import request_metrics
+from engine.model_loader import (
+    LoadedModel,
+    LoadStopped,
+    OutOfMemory,
+    estimate_memory,
+    load_model,
+    model_info,
+)
+from engine.model_runner import RunTimes
+from engine.models.llama import StepAborted
+from engine.scheduler import ScheduledStep
+from engine.sequence import Sequence
+from engine.session import EngineError
+
+log = logging.getLogger("engine.decode")
+
+_NS_PER_MS = 1e6
+
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """What the session keeps for a request in flight besides its sequence."""
+
+    sequence: Sequence
+    detokenizer: Detokenizer
+    # The answer is out, but its last token still has to be computed to fill its cache block.
+    draining: bool = False
+
+
+class LocalSession:
+    """Owns the loaded model and the requests in flight; see `engine.session.Session`.
+
+    `clock` gives nanoseconds and can be replaced in tests.
+    """
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock = clock
+        self._loaded: LoadedModel | None = None
+        self._answers: dict[str, _Answer] = {}
+        self._pending: list[Event] = []
+        self._step_id = 0
+        # Written from other threads; adding to and reading from a set is atomic under the GIL.
+        self._cancelled: set[str] = set()
+        self._stop_loading = False
+
+    # -- models ---------------------------------------------------------------------------
+
+    def inspect(self, path: str) -> ModelInfo:
+        """See Session."""
+        checkpoint = open_checkpoint(path)
+        try:
+            return model_info(checkpoint)
+        finally:
+            checkpoint.close()
+
+    def estimate_memory(self, config: EngineConfig) -> MemoryEstimate:
+        """See Session."""
+        checkpoint = open_checkpoint(config.model_path)
+        try:
+            return estimate_memory(checkpoint, config, self._freed_by_unload())
+        finally:
+            checkpoint.close()
+
+    def load(self, config: EngineConfig) -> Iterator[LoadEvent]:
+        """See Session."""
+        self._stop_loading = False
+        self.unload()
+        try:
+            yield from self._load(config)
+        except LoadStopped:
+            yield LoadFailed(
+                "cancelled", "Loading was cancelled.", "You stopped it.", "Load a model to chat."
+            )
+        except OutOfMemory as error:
+            yield _does_not_fit(error.estimate)
+        except CheckpointError as error:
+            yield LoadFailed(error.kind, error.what, error.why, error.next_step)
+        except EngineError as error:
+            yield LoadFailed("unsupported", error.what, error.why, error.next_step)
+        except (MemoryError, RuntimeError, OSError) as error:
+            log.info("loading failed", exc_info=True)
+            yield _load_broke(error)
+
+    def _load(self, config: EngineConfig) -> Iterator[LoadEvent]:
+        checkpoint = open_checkpoint(config.model_path)
+        try:
+            for item in load_model(checkpoint, config, lambda: self._stop_loading):
+                if isinstance(item, LoadProgress):
+                    yield item
+                else:
+                    self._loaded = item
+                    yield _model_loaded(item)
+        finally:
+            checkpoint.close()
+
+    def stop_loading(self) -> None:
+        """See Session."""
+        self._stop_loading = True
+
+    def unload(self) -> None:
+        """See Session."""
+        self._answers.clear()
+        self._pending.clear()
+        if self._loaded is None:
+            return
+        device = self._loaded.device
+        self._loaded = None
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        """See Session."""
+        self.unload()
+
+    # -- requests -------------------------------------------------------------------------
+
+    def count_tokens(self, messages: Items[Message]) -> int:
+        """See Session."""
+        loaded = self._require_model()
+        return len(loaded.template.encode(tuple(messages), loaded.tokenizer))
+
+    def submit(self, request: GenerationRequest) -> None:
+        """See Session."""
+        t_send_ns = self._clock()
+        if request.request_id in self._answers:
+            raise ValueError(f"a request {request.request_id!r} is already in flight")
+        try:
+            answer = self._accept(request, t_send_ns)
+        except EngineError as error:
+            self._pending.append(
+                GenerationFailed(
+                    request.request_id, self._clock(), error.what, error.why, error.next_step
+                )
+            )
+            return
+        self._answers[request.request_id] = answer
+        self._require_model().scheduler.add(answer.sequence)
+
+    def has_work(self) -> bool:
+        """See Session."""
+        return bool(self._pending or self._answers)
+
+    def cancel(self, request_id: str) -> None:
+        """See Session."""
+        self._cancelled.add(request_id)
+
+    def generate(self, request: GenerationRequest) -> Iterator[Event]:
+        """See Session."""
+        if self.has_work():
+            raise RuntimeError("other requests are in flight: submit and step instead")
+        self.submit(request)
+        while self.has_work():
+            yield from self.step()
+
+    def step(self) -> list[Event]:
+        """See Session."""
+        events, self._pending = self._pending, []
+        if self._loaded is None or not self._answers:
+            return events
+        loaded = self._loaded
+        self._end_cancelled(events)
+        start_ns = self._clock()
+        step = loaded.scheduler.schedule()
+        for sequence in step.exhausted:
+            self._finish(self._answers[sequence.request_id], "context_full", events)
+        if not step.sequences:
+            return events
+        for sequence in step.sequences:
+            if sequence.t_first_scheduled_ns is None:
+                sequence.t_first_scheduled_ns = start_ns
+        flops, num_bytes = loaded.costs.step(step)
+        ids = {sequence.request_id for sequence in step.sequences}
+        try:
+            result = loaded.runner.run(step, lambda: not self._cancelled.isdisjoint(ids))
+        except StepAborted:
+            self._end_cancelled(events)
+            return events
+        except (RuntimeError, MemoryError) as error:
+            log.info("a step failed", exc_info=True)
+            self._fail(step, error, events)
+            return events
+        known_ns = self._clock()
+        loaded.scheduler.commit(step)
+        self._report_prefill(step, known_ns, events)
+        detokenize_ns = 0
+        for sequence, token_id in result.sampled:
+            detokenize_ns += self._take_token(sequence, token_id, known_ns, events)
+        events.append(
+            self._step_stats(step, start_ns, flops, num_bytes, result.times, detokenize_ns)
+        )
+        self._step_id += 1
+        return events
+
+    # -- a request's stations ---------------------------------------------------------------
+
+    def _accept(self, request: GenerationRequest, t_send_ns: int) -> _Answer:
+        loaded = self._require_model()
+        prompt_ids = self._prompt_ids(request, loaded)
+        context = loaded.facts.context_length
+        if not prompt_ids:
+            raise EngineError("The prompt is empty.", "There is nothing to read.", "Type a text.")
+        if len(prompt_ids) >= context:
+            raise EngineError(
+                f"The prompt is {len(prompt_ids):,} tokens long.",
+                f"The context holds {context:,}, and the answer needs room in it too.",
+                "Shorten the prompt, start a new chat, or load the model with a longer context.",
+            )
+        vocab = loaded.info.vocab_size
+        if min(prompt_ids) < 0 or max(prompt_ids) >= vocab:
+            raise EngineError(
+                "The prompt has a token that the model does not know.",
+                f"Its vocabulary has {vocab:,} tokens.",
+                "Check that tokenizer and model belong together.",
+            )
+        seed = request.sampling.seed
+        sequence = Sequence(
+            request=request,
+            prompt_ids=prompt_ids,
+            max_tokens=request.max_tokens or context,
+            seed=secrets.randbits(63) if seed is None else seed,
+            t_send_ns=t_send_ns,
+            started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        )
+        return _Answer(sequence, Detokenizer(loaded.tokenizer, request.sampling.stop))
+
+    @staticmethod
+    def _prompt_ids(request: GenerationRequest, loaded: LoadedModel) -> list[int]:
+        if request.prompt_ids is not None:
+            return list(request.prompt_ids)
+        if request.prompt is not None:
+            return loaded.tokenizer.encode(request.prompt, add_special_tokens=True)
+        return loaded.template.encode(request.messages, loaded.tokenizer)
+
+    def _report_prefill(self, step: ScheduledStep, t_ns: int, events: list[Event]) -> None:
+        for chunk in step.prefill:
+            sequence = chunk.sequence
+            if sequence.t_prefill_done_ns is not None:
+                continue  # computed again after a preemption: the answer is under way already
+            used, allocated = self._kv_bytes(sequence)
+            events.append(
+                PrefillProgress(
+                    sequence.request_id,
+                    self._step_id,
+                    t_ns,
+                    sequence.t_send_ns,
+                    sequence.num_computed_tokens,
+                    sequence.num_prompt_tokens,
+                    sequence.num_cached_tokens,
+                    used,
+                    allocated,
+                )
+            )
+            if sequence.num_uncomputed_tokens == 0:
+                sequence.t_prefill_done_ns = t_ns
+                first_ns = sequence.t_first_scheduled_ns or t_ns
+                events.append(
+                    PrefillDone(
+                        sequence.request_id,
+                        self._step_id,
+                        t_ns,
+                        sequence.t_send_ns,
+                        sequence.num_prompt_tokens,
+                        sequence.num_cached_tokens,
+                        (first_ns - sequence.t_send_ns) / _NS_PER_MS,
+                        (t_ns - first_ns) / _NS_PER_MS,
+                        used,
+                        allocated,
+                    )
+                )
+
+    def _take_token(self, sequence: Sequence, token_id: int, t_ns: int, events: list[Event]) -> int:
+        """Append a sampled token or end the answer; returns nanoseconds spent on its text."""
+        answer, loaded = self._answers[sequence.request_id], self._require_model()
+        request = sequence.request
+        if answer.draining:
+            self._drop(answer)
+            return 0
+        if token_id in loaded.tokenizer.eos_token_ids and not request.ignore_eos:
+            self._finish(answer, "stop", events)
+            return 0
+        sequence.token_ids.append(token_id)
+        itl_ms = (t_ns - sequence.t_tokens_ns[-1]) / _NS_PER_MS if sequence.t_tokens_ns else None
+        sequence.t_tokens_ns.append(t_ns)
+        start_ns = self._clock()
+        text = answer.detokenizer.add(token_id)
+        detokenize_ns = self._clock() - start_ns
+        used, allocated = self._kv_bytes(sequence)
+        events.append(
+            TokenEvent(
+                sequence.request_id,
+                self._step_id,
+                sequence.num_completion_tokens - 1,
+                token_id,
+                text,
+                t_ns,
+                sequence.t_send_ns,
+                itl_ms,
+                len(sequence.token_ids),
+                used,
+                allocated,
+            )
+        )
+        reason = self._reason_to_end(answer)
+        if reason is not None:
+            self._finish(answer, reason, events)
+        return detokenize_ns
+
+    def _reason_to_end(self, answer: _Answer) -> FinishReason | None:
+        sequence = answer.sequence
+        if answer.detokenizer.stopped:
+            return "stop"
+        if sequence.num_completion_tokens >= sequence.max_tokens:
+            return "length"
+        if len(sequence.token_ids) >= self._require_model().facts.context_length:
+            return "context_full"
+        return None
+
+    def _finish(self, answer: _Answer, reason: FinishReason, events: list[Event]) -> None:
+        loaded, sequence = self._require_model(), answer.sequence
+        metrics = request_metrics(
+            sequence, loaded.facts, reason, memory.peak_memory_bytes(loaded.device)
+        )
+        events.append(
+            GenerationFinished(
+                request_id=sequence.request_id,
+                t_ns=self._clock(),
+                finish_reason=reason,
+                text_tail=answer.detokenizer.finish(),
+                prompt_ids=tuple(sequence.prompt_ids),
+                token_ids=tuple(sequence.completion_ids),
+                metrics=metrics,
+            )
+        )
+        # The last sampled token is not in the cache. Where it would complete a block, one more
+        # step computes it, so that the next turn finds every full block of this one.
+        fills_block = len(sequence.token_ids) % loaded.config.block_size == 0
+        if reason in ("stop", "length") and sequence.is_decoding and fills_block:
+            answer.draining = True
+        else:
+            self._drop(answer)
+
+    def _drop(self, answer: _Answer) -> None:
+        self._require_model().scheduler.remove(answer.sequence)
+        del self._answers[answer.sequence.request_id]
+        self._cancelled.discard(answer.sequence.request_id)
+
+    def _end_cancelled(self, events: list[Event]) -> None:
+        for request_id in self._cancelled & self._answers.keys():
+            answer = self._answers[request_id]
+            if answer.draining:
+                self._drop(answer)
+            else:
+                self._finish(answer, "cancelled", events)
+
+    def _fail(self, step: ScheduledStep, error: Exception, events: list[Event]) -> None:
+        for sequence in step.sequences:
+            answer = self._answers[sequence.request_id]
+            if not answer.draining:
+                events.append(
+                    GenerationFailed(
+                        sequence.request_id,
+                        self._clock(),
+                        "The answer could not be computed.",
+                        _sentence(error),
+                        "Try again; if it fails again, load with a shorter context.",
+                    )
+                )
+            self._drop(answer)
+
+    # -- small helpers ----------------------------------------------------------------------
+
+    def _step_stats(
+        self,
+        step: ScheduledStep,
+        start_ns: int,
+        flops: int,
+        num_bytes: int,
+        times: RunTimes,
+        detokenize_ns: int,
+    ) -> StepStats:
+        loaded = self._require_model()
+        end_ns = self._clock()
+        duration_ns = max(1, end_ns - start_ns)
+        seconds = duration_ns / 1e9
+        bandwidth = loaded.peaks.bandwidth_at(num_bytes)
+        return StepStats(
+            step_id=self._step_id,
+            t_ns=end_ns,
+            phase=_phase(step),
+            num_seqs=len(step.sequences),
+            num_tokens=step.num_tokens,
+            step_ms=duration_ns / _NS_PER_MS,
+            flops=flops,
+            bytes=num_bytes,
+            mfu_pct=100 * flops / seconds / loaded.peak_flops,
+            mbu_pct=100 * num_bytes / seconds / bandwidth,
+            stages=_stages(duration_ns, times, detokenize_ns)
+            if loaded.device.type == "cpu"
+            else None,
+        )
+
+    def _kv_bytes(self, sequence: Sequence) -> tuple[int, int]:
+        """Bytes of the cache that hold tokens of the sequence, and bytes of its blocks."""
+        facts = self._require_model().facts
+        used = sequence.num_computed_tokens * facts.kv_bytes_per_token
+        return used, len(sequence.block_tables[0]) * facts.kv_bytes_per_block
+
+    def _freed_by_unload(self) -> int:
+        if self._loaded is None:
+            return 0
+        return self._loaded.facts.weight_bytes + self._loaded.facts.kv_bytes_reserved
+
+    def _require_model(self) -> LoadedModel:
+        if self._loaded is None:
+            raise EngineError(
+                "No model is loaded.", "An answer needs one.", "Choose a model from the menu."
+            )
+        return self._loaded
+
+
+def _phase(step: ScheduledStep) -> Phase:
+    if step.decode and step.prefill:
+        return "mixed"
+    return "decode" if step.decode else "prefill"
+
+
+def _stages(duration_ns: int, times: RunTimes, detokenize_ns: int) -> StageTimes:
+    layers = times.layers
+    known = layers.attention_ns + layers.ffn_ns + times.head_ns + times.sample_ns + detokenize_ns
+    return StageTimes(
+        attention_ms=layers.attention_ns / _NS_PER_MS,
+        ffn_ms=layers.ffn_ns / _NS_PER_MS,
+        head_ms=times.head_ns / _NS_PER_MS,
+        sample_ms=times.sample_ns / _NS_PER_MS,
+        detokenize_ms=detokenize_ns / _NS_PER_MS,
+        host_ms=max(0, duration_ns - known) / _NS_PER_MS,
+    )
+
+
+def _model_loaded(loaded: LoadedModel) -> ModelLoaded:
+    facts = loaded.facts
+    return ModelLoaded(
+        model=loaded.info,
+        config=loaded.config,
+        capabilities=Capabilities(WEIGHT_FORMATS, KV_FORMATS, device_names()),
+        memory=loaded.estimate,
+        load_s=loaded.load_s,
+        warmup_s=facts.warmup_s,
+        weight_bytes=facts.weight_bytes,
+        kv_bytes_reserved=facts.kv_bytes_reserved,
+        kv_bytes_per_token=facts.kv_bytes_per_token,
+        kernels=facts.kernels,
+        device_name=facts.device,
+        threads=facts.threads,
+        notices=loaded.notices,
+    )
+
+
+def _does_not_fit(estimate: MemoryEstimate) -> LoadFailed:
+    contexts = [f"{c:,} tokens" for c in estimate.fitting_contexts[:1]]
+    formats = [f.upper() for f in estimate.fitting_weight_formats[-1:]]
+    choices = [f"a context of {c}" for c in contexts] + [f"{f} weights" for f in formats]
+    return LoadFailed(
+        "memory",
+        f"The model with this context needs {_gb(estimate.required_bytes)}.",
+        f"{_gb(estimate.available_bytes)} are available: weights "
+        f"{_gb(estimate.weight_bytes)}, KV cache {_gb(estimate.kv_bytes)}, "
+        f"workspace {_gb(estimate.workspace_bytes)}.",
+        f"This would fit: {' or '.join(choices)}."
+        if choices
+        else "Close other programs or choose a smaller model.",
+        estimate,
+    )
+
+
+def _load_broke(error: Exception) -> LoadFailed:
+    kind = "memory" if isinstance(error, MemoryError | torch.OutOfMemoryError) else "internal"
+    return LoadFailed(
+        "memory" if kind == "memory" else "internal",
+        "The model could not be loaded.",
+        _sentence(error),
+        "Choose a shorter context or smaller weights."
+        if kind == "memory"
+        else "Check the file, or choose another model.",
+    )
+
+
+def _sentence(error: Exception) -> str:
+    """The first line of an exception's text as a sentence."""
+    text = str(error).strip().splitlines()
+    line = text[0] if text else type(error).__name__
+    return line if line.endswith((".", "!", "?")) else f"{line}."
+
+
+def _gb(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.2f} GB"

@@ -1,0 +1,265 @@
+"""From a checkpoint to a model that can run: weights, cache, kernels, warm-up, with progress."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from engine import memory
+from engine.block_manager import BlockManager
+from engine.chat_template import ChatTemplate
+from engine.config import KV_FORMATS, EngineConfig, GenerationRequest, MemoryEstimate, ModelInfo
+from engine.costs import ModelCosts
+from engine.device_peaks import DevicePeaks, measure_peaks, stored_peaks
+from engine.devices import default_threads, describe_device, resolve_device, unusable_gpu_notice
+from engine.events import LoadProgress
+from engine.kv_cache import KVCache
+from engine.loading.checkpoint import Checkpoint
+from engine.loading.weight_source import WeightSource
+from engine.metrics import LoadedFacts
+from engine.model_runner import ModelRunner
+from engine.models.llama import LlamaModel
+from engine.models.registry import model_class
+from engine.scheduler import Scheduler
+from engine.sequence import Sequence
+from engine.session import EngineError
+from engine.tokenizer import Tokenizer, load_tokenizer
+from kernels.select import select_kernels
+
+log = logging.getLogger("engine.load")
+
+_KV_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+# BF16 products must be this much faster than FP32 ones before large matrices use them.
+_FAST_BF16 = 1.3
+_WARMUP_TOKENS = 16
+
+
+class LoadStopped(Exception):
+    """The person cancelled the load."""
+
+
+class OutOfMemory(Exception):
+    """The configuration does not fit; carries the estimate that says so."""
+
+    def __init__(self, estimate: MemoryEstimate) -> None:
+        super().__init__("the model does not fit in memory")
+        self.estimate = estimate
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Everything that belongs to the model in memory; dropping it frees all of it."""
+
+    info: ModelInfo
+    config: EngineConfig  # resolved: context_length, kv_format, device and threads are concrete
+    estimate: MemoryEstimate
+    device: torch.device
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    runner: ModelRunner
+    blocks: BlockManager
+    scheduler: Scheduler
+    costs: ModelCosts
+    peaks: DevicePeaks
+    peak_flops: float  # matmul FLOP/s in the dtype that prefill multiplies in
+    facts: LoadedFacts
+    load_s: float
+    notices: tuple[str, ...]
+
+
+def model_info(checkpoint: Checkpoint) -> ModelInfo:
+    """What the headers say. Raises EngineError for an architecture that is not known."""
+    config = checkpoint.config
+    model_class(config.architecture)
+    return ModelInfo(
+        path=checkpoint.path,
+        name=checkpoint.name,
+        architecture=config.architecture,
+        source=checkpoint.source,
+        parameters=memory.num_parameters(checkpoint),
+        file_bytes=checkpoint.file_bytes,
+        context_length=config.context_length,
+        vocab_size=config.vocab_size,
+        num_layers=config.num_layers,
+        hidden_size=config.hidden_size,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        stored_format=memory.stored_format(checkpoint),
+        weight_formats=memory.weight_format_infos(checkpoint),
+        kv_formats=KV_FORMATS,
+        has_chat_template=checkpoint.chat_template is not None,
+        default_sampling=checkpoint.generation_defaults.sampling,
+    )
+
+
+def estimate_memory(
+    checkpoint: Checkpoint, config: EngineConfig, freed_by_unload: int
+) -> MemoryEstimate:
+    """What loading would take on the config's device. Raises EngineError."""
+    architecture = model_class(checkpoint.config.architecture)
+
+    def kv_bytes_per_token(weight_format: str) -> int:
+        kv_format = memory.resolve_kv_format(weight_format, config.kv_format)
+        groups = architecture.kv_cache_groups(checkpoint.config, _KV_DTYPES[kv_format])
+        return sum(group.bytes_per_token for group in groups)
+
+    device = resolve_device(config.device)
+    return memory.estimate(checkpoint, config, kv_bytes_per_token, device, freed_by_unload)
+
+
+def load_model(
+    checkpoint: Checkpoint, config: EngineConfig, stopped: Callable[[], bool]
+) -> Iterator[LoadProgress | LoadedModel]:
+    """Load step by step; the last item is the model.
+
+    Raises LoadStopped, OutOfMemory, EngineError; whatever was allocated is then free again.
+    """
+    started = time.perf_counter()
+    info = model_info(checkpoint)
+    estimate = estimate_memory(checkpoint, config, freed_by_unload=0)
+    _check_context(info, config)
+    if not estimate.fits:
+        raise OutOfMemory(estimate)
+    device = resolve_device(config.device)
+    config = replace(
+        config,
+        context_length=estimate.context_length,
+        kv_format=memory.resolve_kv_format(config.weight_format, config.kv_format),
+        device=str(device),
+        threads=config.threads or default_threads(),
+    )
+    threads = config.threads or 1
+    torch.set_num_threads(threads)
+
+    def progress(stage: str, done: int, total: int) -> LoadProgress:
+        if stopped():
+            raise LoadStopped
+        elapsed = time.perf_counter() - started
+        return LoadProgress(stage, done, total, elapsed)  # type: ignore[arg-type]
+
+    total = sum(tensor.num_bytes for tensor in checkpoint.tensors.values())
+    yield progress("reading", 0, total)
+    peaks = stored_peaks(device, threads)
+    if peaks is None:
+        for part in measure_peaks(device, threads):
+            if isinstance(part, DevicePeaks):
+                peaks = part
+            else:
+                yield progress("measuring", 0, total)
+    assert peaks is not None, "measure_peaks ends with its result"
+
+    dense_dtype = _dense_dtype(device, config.weight_format, peaks)
+    activation_dtype = torch.float32 if device.type == "cpu" else dense_dtype
+    kernels = select_kernels(activation_dtype, dense_dtype)
+    source = WeightSource(checkpoint, config.weight_format, kernels, device)
+    model = model_class(info.architecture)(checkpoint.config, kernels, device)
+    for _ in model.load(source, estimate.context_length):
+        yield progress("reading", source.bytes_read, total)
+    yield progress("reading", total, total)
+
+    kv_dtype = _KV_DTYPES[config.kv_format]
+    groups = model.kv_cache_groups(checkpoint.config, kv_dtype)
+    num_blocks = memory.pool_tokens(config, estimate.context_length) // config.block_size
+    cache = KVCache(groups, num_blocks, config.block_size, device)
+    blocks = BlockManager(len(groups), num_blocks, config.block_size, config.prefix_caching)
+    scheduler = Scheduler(blocks, config.max_num_seqs, config.max_num_batched_tokens)
+    runner = ModelRunner(model, cache)
+    tokenizer = load_tokenizer(checkpoint)
+    template = ChatTemplate(checkpoint.chat_template, tokenizer.bos_token, tokenizer.eos_token)
+    load_s = time.perf_counter() - started
+
+    yield progress("warming up", total, total)
+    warmup_started = time.perf_counter()
+    _warm_up(scheduler, blocks, runner, min(_WARMUP_TOKENS, estimate.context_length - 1))
+    facts = LoadedFacts(
+        model=info.name,
+        device=describe_device(device),
+        weight_format=config.weight_format,
+        kv_format=config.kv_format,
+        context_length=estimate.context_length,
+        kernels=kernels.name,
+        weight_bytes=source.weight_bytes,
+        kv_bytes_per_token=cache.bytes_per_token,
+        kv_bytes_per_block=cache.bytes_per_block,
+        kv_bytes_reserved=cache.reserved_bytes,
+        threads=threads,
+        warmup_s=time.perf_counter() - warmup_started,
+    )
+    notice = unusable_gpu_notice()
+    yield LoadedModel(
+        info=info,
+        config=config,
+        estimate=estimate,
+        device=device,
+        tokenizer=tokenizer,
+        template=template,
+        runner=runner,
+        blocks=blocks,
+        scheduler=scheduler,
+        costs=_costs(model, checkpoint, cache.bytes_per_token),
+        peaks=peaks,
+        peak_flops=peaks.matmul_flops[_dtype_name(dense_dtype)],
+        facts=facts,
+        load_s=load_s,
+        notices=(notice,) if notice else (),
+    )
+
+
+def _check_context(info: ModelInfo, config: EngineConfig) -> None:
+    if config.context_length is not None and config.context_length > info.context_length:
+        raise EngineError(
+            f"The context of {config.context_length:,} tokens is longer than the model's.",
+            f"{info.name} was made for at most {info.context_length:,} tokens.",
+            f"Choose a context of {info.context_length:,} tokens or less.",
+        )
+
+
+def _dense_dtype(device: torch.device, weight_format: str, peaks: DevicePeaks) -> torch.dtype:
+    """The dtype large products run in: exact under FP32, else whatever is fast here."""
+    if weight_format == "fp32":
+        return torch.float32
+    if device.type == "cuda":
+        return torch.float16 if weight_format == "fp16" else torch.bfloat16
+    fast = peaks.matmul_flops["bf16"] > _FAST_BF16 * peaks.matmul_flops["fp32"]
+    return torch.bfloat16 if fast else torch.float32
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
+
+
+def _costs(model: LlamaModel, checkpoint: Checkpoint, kv_bytes_per_token: int) -> ModelCosts:
+    linears = [linear for layer in model.layers for linear in layer.linears]
+    config = checkpoint.config
+    return ModelCosts(
+        layer_parameters=sum(linear.num_parameters for linear in linears),
+        head_parameters=model.head.num_parameters,
+        layer_bytes=sum(linear.num_bytes for linear in linears),
+        head_bytes=model.head.num_bytes,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        head_dim=config.head_dim,
+        kv_bytes_per_token=kv_bytes_per_token,
+    )
+
+
+def _warm_up(
+    scheduler: Scheduler, blocks: BlockManager, runner: ModelRunner, num_tokens: int
+) -> None:
+    """One prefill and one decode step on a throw-away sequence: scratch, kernels, caches."""
+    request = GenerationRequest("warm-up", prompt_ids=(0,) * num_tokens)
+    sequence = Sequence(request, list(request.prompt_ids or ()), 2, 0, 0, "")
+    scheduler.add(sequence)
+    while sequence.num_completion_tokens < 2:
+        step = scheduler.schedule()
+        result = runner.run(step, lambda: False)
+        scheduler.commit(step)
+        for sampled, token_id in result.sampled:
+            sampled.token_ids.append(token_id)
+    scheduler.remove(sequence)
+    blocks.forget_prefixes()

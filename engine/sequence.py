@@ -1,0 +1,67 @@
+"""One request on its way through the scheduler: token ids, counters, stamps. No tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.config import GenerationRequest
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Prompt and answer of a request, how much of it is in the cache, and when it happened.
+
+    `token_ids` is the prompt, then what was sampled. `num_computed_tokens` chases its length;
+    the last token is sampled before it is computed. Stamps are perf_counter_ns.
+    """
+
+    request: GenerationRequest
+    prompt_ids: list[int]
+    max_tokens: int
+    seed: int
+    t_send_ns: int
+    started_at: str
+    token_ids: list[int] = field(init=False)
+    num_computed_tokens: int = 0
+    num_cached_tokens: int = 0
+    block_tables: list[list[int]] = field(default_factory=list)
+    block_names: list[bytes] = field(default_factory=list)
+    t_first_scheduled_ns: int | None = None
+    t_prefill_done_ns: int | None = None
+    t_tokens_ns: list[int] = field(default_factory=list)
+    num_preemptions: int = 0
+    peak_kv_tokens: int = 0
+    peak_kv_blocks: int = 0
+
+    def __post_init__(self) -> None:
+        self.token_ids = list(self.prompt_ids)
+
+    @property
+    def request_id(self) -> str:
+        """The request's id."""
+        return self.request.request_id
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return len(self.prompt_ids)
+
+    @property
+    def completion_ids(self) -> list[int]:
+        """What was sampled so far."""
+        return self.token_ids[len(self.prompt_ids) :]
+
+    @property
+    def num_completion_tokens(self) -> int:
+        """How many tokens were sampled so far."""
+        return len(self.token_ids) - len(self.prompt_ids)
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        """Tokens that are known but not in the cache."""
+        return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether only the newest sampled token waits to be computed."""
+        return self.num_uncomputed_tokens == 1 and self.num_completion_tokens > 0

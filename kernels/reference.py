@@ -1,0 +1,310 @@
+"""Every operation in plain torch: the oracle of the tests and the fallback on any device.
+
+Shapes: T tokens, B sequences, Hq query heads, Hk key/value heads, D head dimension. The KV cache
+of a layer is two tensors [num_blocks, block_size, Hk, D]; a slot is block * block_size + offset.
+Activations are in one dtype for the whole model (FP32 on CPU). Operations that a faster set fuses
+are one operation here too, so that either set fits the same layer code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+
+from kernels.weights import DenseWeight, GroupedWeight, Weight, unpack_codes
+
+# Rows up to which reading a weight as it is stored beats expanding it first. Measured for
+# BF16 and grouped weights on two AVX2 cores: equal near 4, clearly lost at 8.
+SMALL_M = 4
+# Bytes of FP32 that a grouped weight is expanded to at a time: about what a core's cache holds.
+_CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillSpan:
+    """One sequence's share of a prefill batch: `num_queries` tokens that end at `context_len`.
+
+    `block_table` int64 [blocks], covering the whole context, on the device.
+    """
+
+    num_queries: int
+    context_len: int
+    block_table: torch.Tensor
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dim (arXiv 1910.07467), in FP32."""
+    normed = F.rms_norm(x.float(), (x.shape[-1],), None, eps)
+    return (normed * weight).to(x.dtype)
+
+
+def fused_add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """Add `x` to `residual` in place and return the RMSNorm of the sum, [T, hidden]."""
+    residual += x
+    return rms_norm(residual, weight, eps)
+
+
+def rotary_embedding(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate pairs (i, i + R/2) of the first R dims (RoFormer, arXiv 2104.09864).
+
+    x [T, H, D]; cos and sin FP32 [T, 1, R/2], R <= D.
+    """
+    half = cos.shape[-1]
+    first, second = x[..., :half].float(), x[..., half : 2 * half].float()
+    rotated = torch.cat(
+        (first * cos - second * sin, second * cos + first * sin, x[..., 2 * half :].float()), dim=-1
+    )
+    return rotated.to(x.dtype)
+
+
+def rope_and_store_kv(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+) -> torch.Tensor:
+    """Rotate queries and keys, write keys and values to their slots, return the queries.
+
+    q [T, Hq, D], k and v [T, Hk, D], slot_mapping int64 [T]. The cache decides the dtype stored.
+    """
+    num_queries = q.shape[1]
+    rotated = rotary_embedding(torch.cat((q, k), dim=1), cos, sin)
+    store_kv(rotated[:, num_queries:], v, k_cache, v_cache, slot_mapping)
+    return rotated[:, :num_queries]
+
+
+def store_kv(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+) -> None:
+    """Write k and v [T, Hk, D] to their slots of the cache, rounded to the cache's dtype."""
+    k_cache.flatten(0, 1).index_copy_(0, slot_mapping, k.to(k_cache.dtype))
+    v_cache.flatten(0, 1).index_copy_(0, slot_mapping, v.to(v_cache.dtype))
+
+
+def attention_prefill(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    spans: Sequence[PrefillSpan],
+    scale: float,
+) -> torch.Tensor:
+    """Causal attention of several spans over paged blocks, [T, Hq, D].
+
+    Keys and values are read from the cache, those of the span too, so that a prefix hit equals
+    a fresh run whatever the cache's format.
+    """
+    outputs, start = [], 0
+    for span in spans:
+        queries = q[start : start + span.num_queries]
+        outputs.append(_attend_span(queries, k_cache, v_cache, span, scale))
+        start += span.num_queries
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+def _attend_span(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    span: PrefillSpan,
+    scale: float,
+) -> torch.Tensor:
+    keys = _gather(k_cache, span.block_table, span.context_len, q.dtype)
+    values = _gather(v_cache, span.block_table, span.context_len, q.dtype)
+    fresh = span.num_queries == span.context_len
+    mask = None if fresh else _causal_mask(span.num_queries, span.context_len, q.device)
+    out = F.scaled_dot_product_attention(
+        q.transpose(0, 1)[None],
+        keys.transpose(0, 1)[None],
+        values.transpose(0, 1)[None],
+        attn_mask=mask,
+        is_causal=fresh,
+        scale=scale,
+        enable_gqa=q.shape[1] != keys.shape[1],
+    )
+    return out[0].transpose(0, 1)
+
+
+def _gather(
+    cache: torch.Tensor, block_table: torch.Tensor, context_len: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """The first `context_len` entries of a sequence, [context_len, Hk, D]."""
+    return cache.index_select(0, block_table).flatten(0, 1)[:context_len].to(dtype)
+
+
+@lru_cache(maxsize=2)
+def _causal_mask(num_queries: int, context_len: int, device: torch.device) -> torch.Tensor:
+    """Lower-right aligned causal mask, True where a query may look; the same in every layer."""
+    positions = torch.arange(context_len - num_queries, context_len, device=device)
+    return torch.arange(context_len, device=device) <= positions[:, None]
+
+
+def attention_decode(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    context_lens: torch.Tensor,
+    max_context_len: int,
+    scale: float,
+) -> torch.Tensor:
+    """One query a sequence over its paged blocks, [B, Hq, D].
+
+    block_tables int64 [B, blocks], padded with the null block; context_lens int64 [B]. Query
+    heads that share a key head are treated as one matrix product (GQA, arXiv 2305.13245).
+    """
+    batch, num_heads, head_dim = q.shape
+    num_kv_heads = k_cache.shape[2]
+    keys = _gather_batch(k_cache, block_tables, max_context_len, q.dtype)
+    values = _gather_batch(v_cache, block_tables, max_context_len, q.dtype)
+    mask = None
+    if batch > 1:
+        positions = torch.arange(max_context_len, device=q.device)
+        mask = (positions < context_lens[:, None])[:, None, None]
+    out = F.scaled_dot_product_attention(
+        q.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim),
+        keys,
+        values,
+        attn_mask=mask,
+        scale=scale,
+    )
+    return out.reshape(batch, num_heads, head_dim)
+
+
+def _gather_batch(
+    cache: torch.Tensor, block_tables: torch.Tensor, max_context_len: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """Entries of several sequences, [B, Hk, max_context_len, D]."""
+    batch = block_tables.shape[0]
+    blocks = cache.index_select(0, block_tables.flatten())
+    entries = blocks.view(batch, -1, *cache.shape[2:])[:, :max_context_len]
+    return entries.to(dtype).transpose(1, 2)
+
+
+def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
+    """silu(gate) * up of x = [gate, up] along the last dim (SwiGLU, arXiv 2002.05202)."""
+    gate, up = x.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def embedding(ids: torch.Tensor, weight: Weight, dtype: torch.dtype) -> torch.Tensor:
+    """Rows `ids` of a weight [vocab, hidden] as [T, hidden] in `dtype`."""
+    if isinstance(weight, DenseWeight):
+        return F.embedding(ids, weight.data).to(dtype)
+    codes = unpack_codes(weight.codes.index_select(2, ids), weight.bits)
+    rows = codes.float() * weight.scale.index_select(1, ids).float()[:, None]
+    if weight.minimum is not None:
+        rows += weight.minimum.index_select(1, ids).float()[:, None]
+    return rows.flatten(0, 1).t().to(dtype)
+
+
+class LinearKernel:
+    """x @ weight.T + bias for every weight format; owns the scratch that weights expand into.
+
+    `dense_dtype` is the dtype in which this device multiplies large matrices fastest: weights
+    are expanded to it for more than SMALL_M rows.
+    """
+
+    def __init__(self, dense_dtype: torch.dtype) -> None:
+        self.dense_dtype = dense_dtype
+        self._scratch: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
+
+    def __call__(
+        self, x: torch.Tensor, weight: Weight, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """x [M, K] -> [M, N] in x's dtype."""
+        if isinstance(weight, DenseWeight):
+            out = self._dense(x, weight.data)
+        elif x.shape[0] <= SMALL_M:
+            out = self._grouped_small(x, weight)
+        else:
+            out = self._grouped_large(x, weight)
+        return out if bias is None else out + bias
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory held for expanding weights."""
+        return sum(t.numel() * t.element_size() for t in self._scratch.values())
+
+    def _dense(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        if weight.dtype == x.dtype:
+            return F.linear(x, weight)
+        if x.shape[0] <= SMALL_M or weight.dtype == self.dense_dtype:
+            return F.linear(x.to(weight.dtype), weight).to(x.dtype)
+        expanded = self._take(weight.shape, self.dense_dtype, weight.device)
+        return F.linear(x.to(self.dense_dtype), expanded.copy_(weight)).to(x.dtype)
+
+    def _grouped_small(self, x: torch.Tensor, weight: GroupedWeight) -> torch.Tensor:
+        """Codes are widened a few groups at a time and the scales applied to the products."""
+        if weight.num_groups == 1 and weight.bits == 8:
+            return self._channel_small(x.float(), weight).to(x.dtype)
+        rows, groups, size = x.shape[0], weight.num_groups, weight.group_size
+        num_out = weight.shape[0]
+        x_groups = x.float().view(rows, groups, size).transpose(0, 1)
+        out = torch.zeros(rows, num_out, dtype=torch.float32, device=x.device)
+        step = max(1, _CHUNK_BYTES // (4 * size * num_out))
+        for start in range(0, groups, step):
+            part = slice(start, min(start + step, groups))
+            codes = self._widen(weight.codes[part], weight.bits)
+            products = torch.bmm(x_groups[part], codes)
+            out += (products * weight.scale[part, None]).sum(0)
+        if weight.minimum is not None:
+            out += x_groups.sum(-1).t() @ weight.minimum.float()
+        return out.to(x.dtype)
+
+    def _channel_small(self, x: torch.Tensor, weight: GroupedWeight) -> torch.Tensor:
+        """One INT8 scale an output: sum over chunks of inputs, then scale."""
+        codes, num_out = weight.codes[0], weight.shape[0]
+        out = torch.zeros(x.shape[0], num_out, dtype=torch.float32, device=x.device)
+        step = max(1, _CHUNK_BYTES // (4 * num_out))
+        for start in range(0, codes.shape[0], step):
+            part = codes[start : start + step]
+            out.addmm_(x[:, start : start + step], self._widen(part[None], 8)[0])
+        return out * weight.scale
+
+    def _grouped_large(self, x: torch.Tensor, weight: GroupedWeight) -> torch.Tensor:
+        num_out, num_in = weight.shape
+        expanded = self._widen(weight.codes, weight.bits, self.dense_dtype)
+        scale = weight.scale[:, None].to(expanded.dtype)
+        if weight.minimum is None:
+            expanded *= scale
+        else:
+            torch.addcmul(weight.minimum[:, None].to(expanded.dtype), expanded, scale, out=expanded)
+        return (x.to(self.dense_dtype) @ expanded.view(num_in, num_out)).to(x.dtype)
+
+    def _widen(
+        self, codes: torch.Tensor, bits: int, dtype: torch.dtype = torch.float32
+    ) -> torch.Tensor:
+        """Codes as floating point [G, S, N] in the scratch, valid until the next call."""
+        groups, stored, num_out = codes.shape
+        if bits == 8:
+            return self._take((groups, stored, num_out), dtype, codes.device).copy_(codes)
+        wide = self._take((groups, 2 * stored, num_out), dtype, codes.device)
+        nibbles = self._take(codes.shape, torch.uint8, codes.device)
+        wide[:, :stored] = torch.bitwise_and(codes, 15, out=nibbles)
+        wide[:, stored:] = torch.bitwise_right_shift(codes, 4, out=nibbles)
+        return wide
+
+    def _take(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A view of reused memory: a fresh large allocation costs more in page faults."""
+        count = 1
+        for size in shape:
+            count *= size
+        scratch = self._scratch.get((dtype, device))
+        if scratch is None or scratch.numel() < count:
+            scratch = torch.empty(count, dtype=dtype, device=device)
+            self._scratch[(dtype, device)] = scratch
+        return scratch[:count].view(tuple(shape))

@@ -1,0 +1,189 @@
+"""The reference operations against float64 formulas written another way."""
+
+import math
+
+import pytest
+import torch
+
+from kernels import reference
+from kernels.reference import LinearKernel, PrefillSpan
+from kernels.weights import DenseWeight, Weight, dequantize, quantize_int4, quantize_int8
+
+RNG_SEED = 7
+WEIGHTS = {
+    "fp32": DenseWeight,
+    "bf16": lambda w: DenseWeight(w.bfloat16()),
+    "fp16": lambda w: DenseWeight(w.half()),
+    "int8 by channel": quantize_int8,
+    "int8 by group": lambda w: quantize_int8(w, 32),
+    "int4": quantize_int4,
+}
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    """A generator with a fixed seed."""
+    return torch.Generator().manual_seed(RNG_SEED)
+
+
+@pytest.mark.parametrize("hidden", [1, 64, 123])
+def test_rms_norm(rng: torch.Generator, hidden: int) -> None:
+    """x / sqrt(mean(x^2) + eps) * w."""
+    x, w = torch.randn(5, hidden, generator=rng), torch.randn(hidden, generator=rng)
+    x64 = x.double()
+    expected = x64 / (x64.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * w.double()
+    torch.testing.assert_close(
+        reference.rms_norm(x, w, 1e-5).double(), expected, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_fused_add_rms_norm_updates_the_residual(rng: torch.Generator) -> None:
+    """The sum is left in the residual, the norm of the sum is returned."""
+    x, residual = torch.randn(2, 3, 64, generator=rng)
+    w, total = torch.randn(64, generator=rng), x + residual
+    out = reference.fused_add_rms_norm(x, residual, w, 1e-6)
+    torch.testing.assert_close(residual, total)
+    torch.testing.assert_close(out, reference.rms_norm(total, w, 1e-6))
+
+
+def test_rotary_embedding_is_a_complex_rotation(rng: torch.Generator) -> None:
+    """Pairs (i, i + R/2) times e^(i angle); dims past R stay."""
+    x = torch.randn(4, 3, 10, generator=rng)
+    angles = torch.randn(4, 1, 4, generator=rng)
+    out = reference.rotary_embedding(x, angles.cos(), angles.sin())
+    pairs = torch.complex(x[..., :4].double(), x[..., 4:8].double())
+    turned = pairs * torch.exp(1j * angles.double())
+    expected = torch.cat((turned.real, turned.imag, x[..., 8:].double()), -1)
+    torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 17])
+@pytest.mark.parametrize("shape", [(40, 64), (7, 160), (129, 32)])
+def test_linear(rng: torch.Generator, kind: str, rows: int, shape: tuple[int, int]) -> None:
+    """Small-M and large-M paths equal the product over the dequantized weight."""
+    weight: Weight = WEIGHTS[kind](torch.randn(shape, generator=rng))
+    x = torch.randn(rows, shape[1], generator=rng)
+    bias = torch.randn(shape[0], generator=rng)
+    linear = LinearKernel(torch.float32)
+    expected = x.double() @ dequantize(weight).double().t() + bias.double()
+    # Dense half-precision weights take their input in the same precision for few rows.
+    half_input = kind in ("bf16", "fp16") and rows <= reference.SMALL_M
+    tolerance = 3e-2 if half_input else 1e-5
+    scale = math.sqrt(shape[1])
+    torch.testing.assert_close(
+        linear(x, weight, bias).double(), expected, rtol=tolerance, atol=tolerance * scale
+    )
+
+
+def test_linear_reuses_its_scratch(rng: torch.Generator) -> None:
+    """A second call, smaller or equal, allocates no more memory."""
+    linear = LinearKernel(torch.float32)
+    weight = quantize_int4(torch.randn(64, 64, generator=rng))
+    linear(torch.randn(9, 64, generator=rng), weight)
+    held = linear.scratch_bytes
+    assert held > 0
+    linear(torch.randn(2, 64, generator=rng), weight)
+    assert linear.scratch_bytes == held
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_embedding_picks_rows(rng: torch.Generator, kind: str) -> None:
+    """Rows of the dequantized table, repeated ids included."""
+    weight: Weight = WEIGHTS[kind](torch.randn(50, 64, generator=rng))
+    ids = torch.tensor([3, 49, 3, 0])
+    out = reference.embedding(ids, weight, torch.float32)
+    torch.testing.assert_close(out, dequantize(weight)[ids], rtol=0, atol=0)
+
+
+def test_silu_and_mul(rng: torch.Generator) -> None:
+    """silu(first half) * second half."""
+    x = torch.randn(3, 14, generator=rng)
+    gate, up = x.double().split(7, -1)
+    expected = gate / (1 + torch.exp(-gate)) * up
+    torch.testing.assert_close(reference.silu_and_mul(x).double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def naive_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
+) -> torch.Tensor:
+    """Causal attention head by head in float64; the queries are the last of the context."""
+    num_queries, num_heads, _ = q.shape
+    share = num_heads // k.shape[1]
+    start = k.shape[0] - num_queries
+    out = torch.zeros(q.shape, dtype=torch.float64)
+    for t in range(num_queries):
+        for head in range(num_heads):
+            keys = k[: start + t + 1, head // share].double()
+            values = v[: start + t + 1, head // share].double()
+            out[t, head] = (keys @ q[t, head].double() * scale).softmax(-1) @ values
+    return out
+
+
+def paged(
+    rng: torch.Generator, lengths: list[int], num_kv_heads: int, head_dim: int, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor], list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Caches with sequences scattered over shuffled blocks of 4, and the same keys and values."""
+    size = 4
+    needed = [-(-length // size) for length in lengths]
+    order = (torch.randperm(sum(needed), generator=rng) + 1).tolist()
+    shape = (len(order) + 1, size, num_kv_heads, head_dim)
+    k_cache, v_cache = (torch.zeros(shape, dtype=dtype) for _ in range(2))
+    tables, plain = [], []
+    for length, count in zip(lengths, needed, strict=True):
+        table = torch.tensor([order.pop() for _ in range(count)])
+        k, v = torch.randn(2, length, num_kv_heads, head_dim, generator=rng).to(dtype)
+        slots = table[torch.arange(length) // size] * size + torch.arange(length) % size
+        reference.store_kv(k, v, k_cache, v_cache, slots)
+        tables.append(table)
+        plain.append((k, v))
+    return k_cache, v_cache, tables, plain
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (6, 2), (5, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_prefill(
+    rng: torch.Generator, heads: tuple[int, int], dtype: torch.dtype
+) -> None:
+    """Spans that are whole prompts, chunks after a prefix, and single tokens, in one batch."""
+    lengths, counts = [9, 13, 5], [9, 6, 1]
+    k_cache, v_cache, tables, plain = paged(rng, lengths, heads[1], 8, dtype)
+    q = torch.randn(sum(counts), heads[0], 8, generator=rng)
+    spans = [PrefillSpan(c, n, t) for c, n, t in zip(counts, lengths, tables, strict=True)]
+    out = reference.attention_prefill(q, k_cache, v_cache, spans, 0.3)
+    expected = [
+        naive_attention(part, k, v, 0.3)
+        for part, (k, v) in zip(q.split(counts), plain, strict=True)
+    ]
+    torch.testing.assert_close(out.double(), torch.cat(expected), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (6, 2), (5, 1)])
+@pytest.mark.parametrize("lengths", [[1], [17], [3, 16, 4, 9]])
+def test_attention_decode(rng: torch.Generator, heads: tuple[int, int], lengths: list[int]) -> None:
+    """One query a sequence; rows of unequal length are padded with the null block."""
+    k_cache, v_cache, tables, plain = paged(rng, lengths, heads[1], 8, torch.float32)
+    k_cache[0] = v_cache[0] = 1e4  # whatever the null block holds must not matter
+    width = max(len(table) for table in tables)
+    padded = torch.stack([torch.nn.functional.pad(t, (0, width - len(t))) for t in tables])
+    q = torch.randn(len(lengths), heads[0], 8, generator=rng)
+    out = reference.attention_decode(
+        q, k_cache, v_cache, padded, torch.tensor(lengths), max(lengths), 0.3
+    )
+    expected = [naive_attention(row[None], k, v, 0.3) for row, (k, v) in zip(q, plain, strict=True)]
+    torch.testing.assert_close(out.double(), torch.cat(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_rope_and_store_kv_is_the_three_operations(rng: torch.Generator) -> None:
+    """Rotated keys and plain values land in their slots; rotated queries come back."""
+    q, kv = torch.randn(3, 4, 8, generator=rng), torch.randn(2, 3, 2, 8, generator=rng)
+    angles = torch.randn(3, 1, 4, generator=rng)
+    k_cache, v_cache = torch.zeros(2, 4, 4, 2, 8)
+    slots = torch.tensor([5, 2, 9])
+    out = reference.rope_and_store_kv(
+        q, kv[0], kv[1], angles.cos(), angles.sin(), k_cache, v_cache, slots
+    )
+    torch.testing.assert_close(out, reference.rotary_embedding(q, angles.cos(), angles.sin()))
+    rotated = reference.rotary_embedding(kv[0], angles.cos(), angles.sin())
+    torch.testing.assert_close(k_cache.flatten(0, 1)[slots], rotated)
+    torch.testing.assert_close(v_cache.flatten(0, 1)[slots], kv[1])
