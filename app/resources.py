@@ -17,3 +17,9 @@ def read_bytes(name: str) -> bytes:
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"not a resource name: {name!r}")
     return files("resources").joinpath(*path.parts).read_bytes()
+
+
+def names(folder: str, *suffixes: str) -> list[str]:
+    """The resources of a folder that end in one of `suffixes`, sorted, e.g. "styles/00.qss"."""
+    entries = files("resources").joinpath(folder).iterdir()
+    return sorted(f"{folder}/{entry.name}" for entry in entries if entry.name.endswith(suffixes))

@@ -21,6 +21,23 @@ READING_PX = 17
 UI_FAMILY = "Inter"
 MONO_FAMILY = "JetBrains Mono"
 
+# Which text stands on which background somewhere in the window; each pair is held to a
+# contrast of at least MIN_CONTRAST by a test.
+MIN_CONTRAST = 4.5
+TEXT_PAIRS = tuple(
+    (text, background)
+    for text in ("text", "muted", "faint")
+    for background in ("window", "side", "surface", "raised")
+) + (
+    ("text", "bubble"),
+    ("muted", "bubble"),
+    ("on_stop", "stop"),
+    ("window", "prefill"),
+    ("prefill", "surface"),
+    ("decode", "surface"),
+    ("kv", "surface"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Theme:
@@ -58,11 +75,15 @@ class Theme:
     def font(self, px: float, *, bold: bool = False, mono: bool = False) -> QFont:
         """The interface or code font at `px` (scaled), weight 400 or 600, tabular figures."""
         font = QFont(MONO_FAMILY if mono else UI_FAMILY)
-        font.setPixelSize(max(8, round(px * self.scale)))
+        font.setPixelSize(self.px(px))
         font.setWeight(QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
         if not mono:
             font.setFeature(QFont.Tag("tnum"), 1)
         return font
+
+    def px(self, size: float) -> int:
+        """A type size or a height that follows it, in px at the present scale."""
+        return max(8, round(size * self.scale))
 
 
 def load_theme(name: ThemeName, scale: float = 1.0) -> Theme:
@@ -76,3 +97,17 @@ def color_tokens(theme: Theme) -> dict[str, str]:
     return {
         f.name: getattr(theme, f.name) for f in fields(theme) if f.name not in ("name", "scale")
     }
+
+
+def contrast(first: QColor, second: QColor) -> float:
+    """The contrast ratio of two opaque colours, 1 to 21 (WCAG 2.1, relative luminance)."""
+    lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(color: QColor) -> float:
+    def linear(channel: float) -> float:
+        return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
+
+    red, green, blue = (linear(c) for c in (color.redF(), color.greenF(), color.blueF()))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
