@@ -8,8 +8,8 @@ from typing import Literal, Protocol
 
 import torch
 
+from engine.config import SamplingParams
 from engine.loading.files import CheckpointError, bad_file
-from engine.loading.generation_defaults import GenerationDefaults
 from engine.loading.gguf_file import GgufCheckpoint
 from engine.loading.model_config import ModelConfig, RopeScaling
 from engine.loading.safetensors_files import (
@@ -19,20 +19,16 @@ from engine.loading.safetensors_files import (
     no_pickle_error,
 )
 from engine.loading.tensors import QuantizedBlocks, TensorFormat, TensorInfo
-from engine.loading.tokenizer_source import GgufVocabulary, TokenizerFolder, TokenizerSource
+from engine.tokenizer import Tokenizer
 
 __all__ = [
     "Checkpoint",
     "CheckpointError",
-    "GenerationDefaults",
-    "GgufVocabulary",
     "ModelConfig",
     "QuantizedBlocks",
     "RopeScaling",
     "TensorFormat",
     "TensorInfo",
-    "TokenizerFolder",
-    "TokenizerSource",
     "open_checkpoint",
 ]
 
@@ -75,18 +71,20 @@ class Checkpoint(Protocol):
         ...
 
     @property
-    def tokenizer_source(self) -> TokenizerSource:
-        """What `engine.tokenizer.load_tokenizer` makes the tokenizer from."""
-        ...
-
-    @property
     def chat_template(self) -> str | None:
         """jinja2 source of the chat template."""
         ...
 
     @property
-    def generation_defaults(self) -> GenerationDefaults:
-        """Sampling to start with, and the end tokens that the configs name."""
+    def default_sampling(self) -> SamplingParams:
+        """The sampling its makers chose, ours where the files are silent."""
+        ...
+
+    def tokenizer(self) -> Tokenizer:
+        """Build the model's tokenizer, its end tokens those that any of the files names.
+
+        Takes up to a second for a large vocabulary. Raises EngineError.
+        """
         ...
 
     def dense(self, name: str) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from engine.config import SamplingParams
@@ -30,25 +29,6 @@ END_OF_TURN_TOKENS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationDefaults:
-    """Sampling to start with, and the end tokens that the checkpoint's configs name."""
-
-    sampling: SamplingParams = DEFAULT_SAMPLING
-    eos_token_ids: frozenset[int] = frozenset()
-
-
-def generation_defaults(
-    generation_config: Mapping[str, Any], config: Mapping[str, Any]
-) -> GenerationDefaults:
-    """Defaults from generation_config.json and config.json, either of which may be empty.
-
-    A value that makes no sense is passed over: a wrong default must not keep a model from loading.
-    """
-    eos = token_ids(config.get("eos_token_id")) | token_ids(generation_config.get("eos_token_id"))
-    return GenerationDefaults(_sampling(generation_config), eos)
-
-
 def token_ids(value: object) -> frozenset[int]:
     """The ids in a config's value: an int, a list of ints, or nothing."""
     values = value if isinstance(value, list) else [value]
@@ -59,7 +39,11 @@ def token_ids(value: object) -> frozenset[int]:
     )
 
 
-def _sampling(config: Mapping[str, Any]) -> SamplingParams:
+def default_sampling(config: Mapping[str, Any]) -> SamplingParams:
+    """Sampling from a generation_config.json, which may be empty.
+
+    A value that makes no sense is passed over: a wrong default must not keep a model from loading.
+    """
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
     given = {name: config[name] for name in names if config.get(name) is not None}
     penalty = {k: v for k, v in given.items() if k == "repetition_penalty"}

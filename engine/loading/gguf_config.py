@@ -10,6 +10,7 @@ from typing import Any
 from engine.loading import model_config as limits
 from engine.loading.files import CheckpointError, Fields, bad_file, unsupported
 from engine.loading.generation_defaults import token_ids
+from engine.loading.gguf_tokenizer import GgufVocabulary
 from engine.loading.model_config import (
     ModelConfig,
     RopeScaling,
@@ -18,7 +19,6 @@ from engine.loading.model_config import (
     require_known,
 )
 from engine.loading.tensors import TensorInfo
-from engine.loading.tokenizer_source import GgufVocabulary
 
 _EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 

@@ -14,7 +14,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from engine.loading.files import bad_file, unsupported
-from engine.loading.generation_defaults import GenerationDefaults
+from engine.loading.generation_defaults import DEFAULT_SAMPLING
 from engine.loading.gguf_config import (
     gguf_architecture,
     gguf_eos_token_ids,
@@ -22,8 +22,10 @@ from engine.loading.gguf_config import (
     gguf_vocabulary,
 )
 from engine.loading.gguf_header import GgufTensor, read_gguf_header
+from engine.loading.gguf_tokenizer import tokenizer_from_gguf
 from engine.loading.model_config import MAX_HEAD_DIM
 from engine.loading.tensors import GROUP_SIZE, QuantizedBlocks, TensorInfo, used_tensors
+from engine.tokenizer import Tokenizer
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -84,11 +86,10 @@ class GgufCheckpoint:
         )
         for info in self.tensors.values():
             _require_readable(self._stored[info.name], path)
-        self.tokenizer_source = gguf_vocabulary(header.metadata, path)
         self.chat_template = _template(header.metadata, path)
-        self.generation_defaults = GenerationDefaults(
-            eos_token_ids=gguf_eos_token_ids(header.metadata)
-        )
+        self.default_sampling = DEFAULT_SAMPLING
+        self._vocabulary = gguf_vocabulary(header.metadata, path)
+        self._eos_token_ids = gguf_eos_token_ids(header.metadata)
 
     def dense(self, name: str) -> torch.Tensor:
         """The tensor, F32, F16 and BF16 as stored, any quantized type expanded to float32."""
@@ -112,6 +113,10 @@ class GgufCheckpoint:
         num_rows, num_columns = stored.shape
         blocks = self._read_rows(name).reshape(num_rows, num_columns // GROUP_SIZE, -1)
         return reader(blocks)
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the metadata's tables. Raises EngineError."""
+        return tokenizer_from_gguf(self._vocabulary, self._eos_token_ids)
 
     def close(self) -> None:
         """Nothing is held open between reads."""
@@ -199,7 +204,7 @@ def _template(metadata: Mapping[str, Any], path: Path) -> str | None:
 
 def _read_fully(file: Any, data: Bytes) -> int:
     """Fill `data` from an unbuffered file; returns how much there was."""
-    view = memoryview(data)
+    view = data.data
     done = 0
     while done < len(view):
         count = file.readinto(view[done : done + 2**26])

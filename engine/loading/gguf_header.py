@@ -144,7 +144,8 @@ class _HeaderWalk:
         name = _SCALARS.get(value_type)  # type: ignore[call-overload]
         if name is None:
             raise bad_file(self._path, f"The value of {key} has the unknown type {value_type:,}.")
-        return np.dtype(name)
+        scalar: np.dtype[Any] = np.dtype(name)
+        return scalar
 
     def _numbers(self, scalar: np.dtype[Any], count: int, what: str) -> list[Any]:
         data = self._take(scalar.itemsize * count, what)

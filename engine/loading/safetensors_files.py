@@ -19,11 +19,12 @@ from engine.loading.files import (
     read_json_if_present,
     unsupported,
 )
-from engine.loading.generation_defaults import generation_defaults
+from engine.loading.generation_defaults import default_sampling, token_ids
 from engine.loading.hf_config import hf_model_config, require_config
 from engine.loading.safetensors_header import read_safetensors_header
 from engine.loading.tensors import QuantizedBlocks, TensorInfo, used_tensors
-from engine.loading.tokenizer_source import TokenizerFolder
+from engine.loading.tokenizer_folder import TokenizerFolder, tokenizer_from_folder
+from engine.tokenizer import Tokenizer
 
 _SINGLE_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
@@ -55,10 +56,12 @@ class SafetensorsCheckpoint:
         self.path = str(file or folder)
         self.file_bytes = sum(path.stat().st_size for path in set(self._files.values()))
         tokenizer_config = read_json_if_present(folder / "tokenizer_config.json")
-        self.tokenizer_source = _tokenizer_folder(folder, tokenizer_config)
+        generation_config = read_json_if_present(folder / "generation_config.json")
         self.chat_template = _chat_template(folder, tokenizer_config)
-        self.generation_defaults = generation_defaults(
-            read_json_if_present(folder / "generation_config.json"), config
+        self.default_sampling = default_sampling(generation_config)
+        self._tokenizer_folder = _tokenizer_folder(folder, tokenizer_config)
+        self._eos_token_ids = token_ids(config.get("eos_token_id")) | token_ids(
+            generation_config.get("eos_token_id")
         )
         self._handles: dict[Path, Any] = {}
 
@@ -74,6 +77,10 @@ class SafetensorsCheckpoint:
     def quantized(self, name: str) -> QuantizedBlocks | None:
         """None: these files hold dense tensors only."""
         return None
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the folder's tokenizer.json. Raises EngineError."""
+        return tokenizer_from_folder(self._tokenizer_folder, self._eos_token_ids)
 
     def close(self) -> None:
         """Let go of the mapped files."""

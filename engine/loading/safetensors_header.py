@@ -82,8 +82,10 @@ def _entry(path: Path, name: str, value: object) -> SafetensorsEntry:
 
     if not isinstance(value, dict):
         raise broken("is not an object")
-    dtype, shape, offsets = (value.get(key) for key in ("dtype", "shape", "data_offsets"))
-    if dtype not in _ITEM_BYTES:
+    dtype: Any = value.get("dtype")
+    shape: Any = value.get("shape")
+    offsets: Any = value.get("data_offsets")
+    if not isinstance(dtype, str) or dtype not in _ITEM_BYTES:
         raise broken(f"has the unknown dtype {str(dtype)[:40]!r}")
     if not _is_naturals(shape) or len(shape) > _MAX_DIMS:
         raise broken("has no valid shape")
