@@ -49,11 +49,11 @@ attempt() { # run a command inside, with its time; a failure is kept for the end
 
 hand_on_settings() {
   apt-config dump Acquire | grep -v '::DEP-11' >"$root/etc/apt/apt.conf.d/99-from-outside" || true
-  cp /etc/resolv.conf /etc/hosts "$root/etc/"
-  mkdir -p "$root/etc/ssl" && cp -rL /etc/ssl/certs "$root/etc/ssl/"
+  cp --remove-destination /etc/resolv.conf /etc/hosts "$root/etc/"
+  mkdir -p "$root/etc/ssl" && cp -rL --remove-destination /etc/ssl/certs "$root/etc/ssl/"
   local file
   for file in /etc/pip.conf /etc/xdg/pip; do
-    [ ! -e "$file" ] || { mkdir -p "$root$(dirname "$file")" && cp -r "$file" "$root$file"; }
+    [ ! -e "$file" ] || { mkdir -p "$root$(dirname "$file")" && cp -rL --remove-destination "$file" "$root$file"; }
   done
   cat ~/.config/pip/pip.conf ~/.pip/pip.conf >"$root/etc/pip-user.conf" 2>/dev/null || true
   mapfile -t pip_environment < <(env | grep -E '^(PIP_[A-Z_]+|TORCH_INDEX|[a-z_]+_proxy|[A-Z]+_PROXY)=' | grep -v '^PIP_CONFIG_FILE=')
@@ -91,7 +91,7 @@ attempt "make test, from nothing" make -C "$INSIDE" test "${make_args[@]}"
 attempt "set-up again, which must cost nothing" \
   python3 "$INSIDE/packaging/bootstrap.py" --extras test,dev
 attempt "without a display: one sentence, and no window" \
-  sh -c '! "$1/.venv/bin/phasescope"' - "$INSIDE"
+  sh -c "! $INSIDE/.venv/bin/phasescope"
 attempt "the window, unattended" env QT_QPA_PLATFORM=offscreen "$INSIDE/.venv/bin/phasescope" \
   --prompt "Explain the KV cache in two sentences." --max-tokens 64 \
   --export /home/fresh/out --screenshot /home/fresh/out/window.png --exit-when-done
