@@ -1,0 +1,142 @@
+"""Over the latency dots: the TTFT marker and, at the top edge, tokens later than the axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QFontMetricsF, QPainter, QPolygonF
+
+from app.telemetry.plot_parts import PixelItem, make_pen
+from app.theme import LABEL_PX, Theme
+
+LANE_PX = 24.0  # kept free above the axis for markers, so that none hides a dot
+_MAX_LABELS = 3
+_TRIANGLE = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class LateToken:
+    """A token above the axis: when, and what is written beside it."""
+
+    t_s: float
+    itl_ms: float
+    label: str
+
+
+class ItlMarkers(PixelItem):
+    """Draws what stands above the data; no label lies over another or over the TTFT's.
+
+    `ttft`: its time in seconds and its text, None before the first token. `taken_px`: room at
+    the right end of the marker lane that something else covers.
+    """
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self.setZValue(10)
+        self.theme = theme
+        self.ttft: tuple[float, str] | None = None
+        self.late: tuple[LateToken, ...] = ()
+        self.taken_px = 0.0
+
+    def draw(self, painter: QPainter, area: QRectF) -> None:
+        """The TTFT line with its label, then the late tokens around it."""
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        pill = self._draw_ttft(painter, area, *self.ttft) if self.ttft else QRectF()
+        if self.late:
+            self._draw_late(painter, area, pill)
+
+    def pill_rect(self, x: float, area: QRectF, width: float, height: float) -> QRectF:
+        """Where the TTFT label stands: right of its line, left of it where that is free of late
+        tokens or the only side with room."""
+        top = area.top() + 2
+        right = QRectF(x + 4, top, width, height)
+        left = QRectF(x - 4 - width, top, width, height)
+        fits_left = left.left() >= area.left()
+        fits_right = right.right() <= area.right() - self.taken_px
+        crowded = any(
+            right.left() - _TRIANGLE <= self.px(token.t_s, 0).x() <= right.right() + _TRIANGLE
+            for token in self.late
+        )
+        return left if fits_left and (crowded or not fits_right) else right
+
+    def _draw_ttft(self, painter: QPainter, area: QRectF, t_s: float, text: str) -> QRectF:
+        x = self.px(t_s, 0).x()
+        if not area.left() - 1 <= x <= area.right() + 1:
+            return QRectF()
+        color = self.theme.color("prefill")
+        painter.setPen(make_pen(color, 1.5))
+        painter.drawLine(QPointF(x, area.top()), QPointF(x, area.bottom()))
+        font = self.theme.font(LABEL_PX, bold=True)
+        metrics = QFontMetricsF(font)
+        rect = self.pill_rect(
+            x, area, metrics.horizontalAdvance(text) + 12, min(LANE_PX - 4, metrics.height() + 4)
+        )
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(color)
+        painter.drawRoundedRect(rect, 4, 4)
+        painter.setFont(font)
+        painter.setPen(self.theme.color("surface"))
+        painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, text)
+        return rect
+
+    def _draw_late(self, painter: QPainter, area: QRectF, pill: QRectF) -> None:
+        edge = area.top() + LANE_PX
+        marks = self._triangles(area, pill)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(self.theme.color("decode"))
+        for rect, _ in marks:
+            middle = rect.center().x()
+            painter.drawPolygon(
+                QPolygonF([QPointF(middle, rect.top()), rect.bottomRight(), rect.bottomLeft()])
+            )
+        painter.setFont(self.theme.font(LABEL_PX))
+        painter.setPen(self.theme.color("muted"))
+        for rect, text in self._late_labels(area, pill, marks, edge):
+            painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, text)
+
+    def _triangles(self, area: QRectF, pill: QRectF) -> list[tuple[QRectF, LateToken]]:
+        marks = []
+        seen: set[int] = set()
+        for token in sorted(self.late, key=lambda t: -t.itl_ms):
+            x = self.px(token.t_s, 0).x()
+            # Neighbours within a triangle's width are one mark: the latest of them.
+            if not area.left() <= x <= area.right() or round(x / _TRIANGLE) in seen:
+                continue
+            seen.add(round(x / _TRIANGLE))
+            rect = QRectF(x - _TRIANGLE, area.top() + 9, 2 * _TRIANGLE, 2 * _TRIANGLE - 1)
+            if not pill.isEmpty() and pill.adjusted(-2, 0, 2, 0).intersects(rect):
+                rect.moveTop(pill.bottom() + 2)
+            marks.append((rect, token))
+        return marks
+
+    def _late_labels(
+        self,
+        area: QRectF,
+        pill: QRectF,
+        marks: list[tuple[QRectF, LateToken]],
+        edge: float,
+    ) -> list[tuple[QRectF, str]]:
+        metrics = QFontMetricsF(self.theme.font(LABEL_PX))
+        lane = QRectF(area.left(), area.top(), area.width() - self.taken_px, edge - area.top())
+        placed: list[tuple[QRectF, str]] = []
+        for mark, token in marks:
+            if len(placed) == _MAX_LABELS:
+                break
+            size = metrics.horizontalAdvance(token.label) + 2, metrics.height()
+            top = mark.center().y() - size[1] / 2
+            for left in (mark.right() + 3, mark.left() - 3 - size[0]):
+                rect = QRectF(left, top, *size)
+                others = [m for m, _ in marks if m is not mark] + [r for r, _ in placed] + [pill]
+                if (
+                    lane.left() <= left
+                    and rect.right() <= lane.right()
+                    and not any(
+                        rect.intersects(other.adjusted(-2, -1, 2, 1))
+                        for other in others
+                        if not other.isEmpty()
+                    )
+                ):
+                    placed.append((rect, token.label))
+                    break
+        return placed

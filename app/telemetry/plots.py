@@ -1,0 +1,175 @@
+"""The three live plots on one linked time axis, redrawn only when it can be seen and is new."""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtGui import QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+
+from app.telemetry.itl_plot import ItlPlot
+from app.telemetry.kv_plot import KvPlot
+from app.telemetry.plot_panel import Curves, PlotPanel
+from app.telemetry.plot_parts import AXIS_WIDTH, RIGHT_MARGIN, TimeAxis
+from app.telemetry.scales import time_range_s
+from app.telemetry.telemetry_model import TelemetryModel
+from app.telemetry.utilization_plot import UtilizationPlot
+from app.theme import LABEL_PX, Theme
+
+# Four redraws a second: each costs the engine's threads a few milliseconds of a core.
+REDRAW_INTERVAL_MS = 250
+_HEIGHTS = (42, 29, 29)
+
+
+class TelemetryPlots(QWidget):
+    """Latency, cache and utilization of the selected request, one above the other.
+
+    Follows the newest data until the person pans or zooms; then a button leads back.
+
+    Signals:
+        time_range_changed(float start_s, float end_s): what the plots show now.
+        following_changed(bool)
+    """
+
+    time_range_changed = Signal(float, float)
+    following_changed = Signal(bool)
+
+    def __init__(self, theme: Theme, model: TelemetryModel) -> None:
+        super().__init__()
+        self._model = model
+        self._following = True
+        self._last_redraw_ns = 0
+        self._shown_request: str | None = None
+        self.itl = ItlPlot(theme)
+        self.kv = KvPlot(theme)
+        self.utilization = UtilizationPlot(theme)
+        self.time_axis = TimeAxis(theme)
+        self._panels: tuple[PlotPanel, ...] = (self.itl, self.kv, self.utilization)
+        self._lay_out()
+        self._follow_button = QPushButton(self.tr("Follow"), self.itl.area)
+        self._follow_button.setToolTip(self.tr("Show the newest data again"))
+        self._follow_button.clicked.connect(self.follow)
+        self._follow_button.hide()
+        self._timer = QTimer(self, singleShot=True)
+        self._timer.timeout.connect(self.redraw)
+        for panel in self._panels:
+            panel.area.view_box.setXLink(None if panel is self.itl else self.itl.area.view_box)
+            panel.area.panned.connect(self._on_panned)
+        self.itl.area.view_box.sigXRangeChanged.connect(self._on_range)
+        model.changed.connect(self.schedule)
+        self.set_theme(theme)
+        self._set_range(0.0, time_range_s(0.0))
+
+    # --- what others call -----------------------------------------------------------------
+
+    def curves(self) -> Curves:
+        """Everything plotted now: name -> (x in s from Send, y in the plot's unit).
+
+        Names: itl, itl band, ttft, kv used, kv allocated, kv reserved, device, mfu, mbu. A
+        device without a utilization reading has no curve.
+        """
+        return {name: xy for panel in self._panels for name, xy in panel.curves().items()}
+
+    @property
+    def following(self) -> bool:
+        """Whether the time axis follows the newest data."""
+        return self._following
+
+    @property
+    def time_range(self) -> tuple[float, float]:
+        """Start and end of the time axis in seconds from Send."""
+        start, end = self.itl.area.view_box.viewRange()[0]
+        return float(start), float(end)
+
+    def follow(self) -> None:
+        """Go back to following the newest data."""
+        self._set_following(True)
+        self.redraw()
+
+    def schedule(self) -> None:
+        """Redraw soon, at most four times a second; hidden plots wait until they are shown."""
+        if self._timer.isActive() or not self.isVisible():
+            return
+        since_ms = (time.perf_counter_ns() - self._last_redraw_ns) // 1_000_000
+        self._timer.start(int(max(0, REDRAW_INTERVAL_MS - since_ms)))
+
+    def redraw(self) -> None:
+        """Draw the model as it is now."""
+        self._timer.stop()
+        self._last_redraw_ns = time.perf_counter_ns()
+        trace = self._model.selected
+        request_id = trace.request_id if trace else None
+        if request_id != self._shown_request:
+            self._shown_request = request_id
+            self._set_following(True)
+        if self._following:
+            self._set_range(0.0, self._follow_end_s())
+        for panel in self._panels:
+            panel.refresh(self._model)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Take another colour set or scale."""
+        for panel in self._panels:
+            panel.set_theme(theme)
+        self.time_axis.set_theme(theme)
+        self._follow_button.setFont(theme.font(LABEL_PX))
+        self._follow_button.setStyleSheet(
+            f"QPushButton {{ background: {theme.raised}; color: {theme.text}; padding: 1px 8px;"
+            f" border: 1px solid {theme.line}; border-radius: 6px; }}"
+        )
+        self._place_button()
+
+    # --- following ------------------------------------------------------------------------
+
+    def _follow_end_s(self) -> float:
+        trace, now = self._model.selected, self._model.now_ns()
+        if trace is None:
+            return time_range_s(0.0)
+        # Room for the prefill that is still to come: the axis then holds still until it is over.
+        return time_range_s(trace.elapsed_s(now) + (trace.seconds_left(now) or 0.0))
+
+    def _set_range(self, start_s: float, end_s: float) -> None:
+        if self.time_range != (start_s, end_s):
+            self.itl.area.view_box.setXRange(start_s, end_s, padding=0)
+
+    def _set_following(self, following: bool) -> None:
+        if following == self._following:
+            return
+        self._following = following
+        self._follow_button.setVisible(not following)
+        self._place_button()
+        self.following_changed.emit(following)
+
+    def _on_panned(self, *_: object) -> None:
+        self._set_following(False)
+
+    def _on_range(self, _: object, span: tuple[float, float]) -> None:
+        self.time_axis.set_range(*span)
+        self.time_range_changed.emit(*span)
+
+    # --- form -----------------------------------------------------------------------------
+
+    def _lay_out(self) -> None:
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(8)
+        for panel, share in zip(self._panels, _HEIGHTS, strict=True):
+            column.addWidget(panel, share)
+        column.setSpacing(8)
+        column.addWidget(self.time_axis)
+        self.setMinimumSize(AXIS_WIDTH + RIGHT_MARGIN + 120, 300)
+
+    def _place_button(self) -> None:
+        button = self._follow_button
+        button.adjustSize()
+        button.move(self.itl.area.width() - button.width() - RIGHT_MARGIN, 0)
+        self.itl.keep_free(0.0 if self._following else button.width() + 6.0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place_button()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.redraw()

@@ -1,0 +1,280 @@
+"""The data behind every live panel: events and sensor samples in, arrays and readings out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.telemetry.request_trace import RequestTrace, RunPhase
+from app.telemetry.series import Array, Series
+from engine.events import (
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    LoadEvent,
+    ModelLoaded,
+    PrefillDone,
+    PrefillProgress,
+    StepStats,
+    TokenEvent,
+)
+from engine.sensors import SensorSample
+
+# Facts that arrive within this time are announced together.
+COALESCE_MS = 50
+# While the prompt is read little happens, yet the running TTFT must be seen to count.
+PREFILL_TICK_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class StepWindow:
+    """Steps within a request: utilization in % and its times in seconds from Send."""
+
+    t_s: Array
+    mfu_pct: Array
+    mbu_pct: Array
+
+
+class TelemetryModel(QObject):
+    """Owns the traces of all requests of this session, the engine's steps and the samples.
+
+    One request is selected; the panels show it as "this answer", Send being zero. Every time is
+    the engine's own stamp. Knows nothing of widgets.
+
+    Signals:
+        changed(): something the panels show is new; several facts are announced together.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._clock = clock
+        self._t0_ns = clock()
+        self._traces: dict[str, RequestTrace] = {}
+        self._selected: RequestTrace | None = None
+        self._loaded: ModelLoaded | None = None
+        self._steps = Series("t_s", "step_s", "is_prefill", "num_seqs", "step_id", "mfu", "mbu")
+        self._samples = Series("t_s", "gpu_pct", "cpu_pct")
+        self._announce = QTimer(self, interval=COALESCE_MS, singleShot=True)
+        self._announce.timeout.connect(self.changed)
+        self._tick = QTimer(self, interval=PREFILL_TICK_MS)
+        self._tick.timeout.connect(self.changed)
+
+    # --- facts ----------------------------------------------------------------------------
+
+    def request_sent(self, request_id: str, t_ns: int) -> None:
+        """The person pressed Send: select this request and start its wait."""
+        self.select(self._begin(request_id, t_ns).request_id)
+
+    def handle_events(self, events: Sequence[Event | LoadEvent]) -> None:
+        """Take in what the engine said, in order."""
+        for event in events:
+            match event:
+                case StepStats():
+                    self._note_step(event)
+                case PrefillProgress() | PrefillDone() | TokenEvent():
+                    self._trace_of(event.request_id, event.t_send_ns).handle(event)
+                case GenerationFinished() | GenerationFailed():
+                    if trace := self._traces.get(event.request_id):
+                        trace.handle(event)
+                case ModelLoaded():
+                    self._loaded = event
+                case _:
+                    continue
+            self._touch()
+        self._follow_phase()
+
+    def handle_sample(self, sample: SensorSample) -> None:
+        """Take in a sensor reading. It only matters to the panels if the answer was running."""
+        before = self._samples.last("t_s")
+        self._samples.append(
+            (sample.t_ns - self._t0_ns) / 1e9, sample.gpu_util_pct, sample.cpu_util_pct
+        )
+        trace = self._selected
+        # A reading describes the time before it, so the first one after the end still counts.
+        if trace and (trace.end_s is None or (before or 0.0) < self._origin_s(trace) + trace.end_s):
+            self._touch()
+
+    def request_painted(self, request_id: str, index: int, t_ns: int) -> None:
+        """The conversation shows the tokens up to `index` of this request since `t_ns`."""
+        if trace := self._traces.get(request_id):
+            trace.painted(index, t_ns)
+
+    def select(self, request_id: str | None) -> None:
+        """Show another request; None or an unknown one empties the panels."""
+        self._selected = self._traces.get(request_id) if request_id is not None else None
+        self._follow_phase()
+        self._announce.stop()
+        self.changed.emit()
+
+    # --- what the panels read -------------------------------------------------------------
+
+    @property
+    def selected(self) -> RequestTrace | None:
+        """The request that the panels show."""
+        return self._selected
+
+    @property
+    def requests(self) -> tuple[RequestTrace, ...]:
+        """All requests of this session, in the order they were sent."""
+        return tuple(self._traces.values())
+
+    @property
+    def phase(self) -> RunPhase:
+        """What the selected request is doing now."""
+        return self._selected.phase if self._selected else "idle"
+
+    @property
+    def kv_bytes_reserved(self) -> int | None:
+        """The whole cache pool: of the selected request's model, else of the loaded one."""
+        if self._selected:
+            return self._selected.kv_bytes_reserved
+        return self._loaded.kv_bytes_reserved if self._loaded else None
+
+    @property
+    def pool_tokens(self) -> int | None:
+        """How many tokens the pool holds."""
+        return self._selected.pool_tokens if self._selected else _pool_tokens(self._loaded)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device curve is a GPU's or this process' CPU."""
+        return self._selected.on_gpu if self._selected else _on_gpu(self._loaded)
+
+    def now_ns(self) -> int:
+        """The engine's clock."""
+        return self._clock()
+
+    def running_ttft_s(self) -> float | None:
+        """The wait so far while the prompt is read, None otherwise."""
+        if self._selected is None or self._selected.phase != "prefill":
+            return None
+        return self._selected.elapsed_s(self._clock())
+
+    def concurrent(self, trace: RequestTrace) -> list[RequestTrace]:
+        """Other requests that ran at some time while `trace` did."""
+        now = self._clock()
+
+        def span(t: RequestTrace) -> tuple[float, float]:
+            start = self._origin_s(t)
+            return start, start + t.elapsed_s(now)
+
+        start, end = span(trace)
+        others = (t for t in self._traces.values() if t is not trace)
+        return [t for t in others if span(t)[0] < end and span(t)[1] > start]
+
+    def steps_of(self, trace: RequestTrace) -> StepWindow:
+        """MFU and MBU of the engine's steps while the request ran.
+
+        A prefill step is long enough to be seen as such: it has a point at its start and one at
+        its end. A decode step has the one at its end.
+        """
+        rows = self._window(self._steps["t_s"], trace)
+        t_s = self._steps["t_s"][rows] - self._origin_s(trace)
+        starts = np.maximum(t_s - self._steps["step_s"][rows], 0.0)
+        times = np.column_stack((starts, t_s)).ravel()
+        is_prefill = self._steps["is_prefill"][rows] > 0
+        keep = np.column_stack((is_prefill, np.ones(len(t_s), dtype=bool))).ravel()
+        mfu, mbu = (np.repeat(self._steps[name][rows], 2)[keep] for name in ("mfu", "mbu"))
+        known = ~(np.isnan(mfu) & np.isnan(mbu))
+        return StepWindow(times[keep][known], mfu[known], mbu[known])
+
+    def device_steps(self, trace: RequestTrace) -> tuple[Array, Array]:
+        """Device utilization in % as steps: x and y of the corners, seconds from Send.
+
+        Each reading holds for the time since the one before it, for that is what it measured.
+        """
+        times = self._samples["t_s"] - self._origin_s(trace)
+        values = self._samples["gpu_pct" if trace.on_gpu else "cpu_pct"]
+        known = ~np.isnan(values)
+        times, values = times[known], values[known]
+        starts = np.concatenate(([0.0], times[:-1]))
+        end = trace.elapsed_s(self._clock())
+        within = (times > 0) & (starts < end)
+        x = np.column_stack((starts[within], times[within])).ravel().clip(0.0, end)
+        return x, np.repeat(values[within], 2)
+
+    def device_is_silent(self, trace: RequestTrace) -> bool:
+        """Whether the sensors answer, but have no utilization for the request's device."""
+        column = "gpu_pct" if trace.on_gpu else "cpu_pct"
+        return len(self._samples) > 0 and self._samples.last(column) is None
+
+    def shared_step(self, step_id: int) -> bool:
+        """Whether a step also read another chat's prompt, which makes its tokens late."""
+        rows = np.flatnonzero(self._steps["step_id"] == step_id)
+        if not len(rows):
+            return False
+        row = rows[-1]
+        return bool(self._steps["is_prefill"][row] and self._steps["num_seqs"][row] > 1)
+
+    # --- bookkeeping ----------------------------------------------------------------------
+
+    def _begin(self, request_id: str, t_send_ns: int) -> RequestTrace:
+        loaded = self._loaded
+        trace = RequestTrace(
+            request_id,
+            t_send_ns,
+            kv_bytes_reserved=loaded.kv_bytes_reserved if loaded else None,
+            pool_tokens=_pool_tokens(loaded),
+            on_gpu=_on_gpu(loaded),
+        )
+        self._traces[request_id] = trace
+        return trace
+
+    def _trace_of(self, request_id: str, t_send_ns: int) -> RequestTrace:
+        trace = self._traces.get(request_id)
+        if trace is None:
+            trace = self._begin(request_id, t_send_ns)
+            if self.phase == "idle":
+                self._selected = trace
+        return trace
+
+    def _note_step(self, step: StepStats) -> None:
+        self._steps.append(
+            (step.t_ns - self._t0_ns) / 1e9,
+            step.step_ms / 1e3,
+            step.phase != "decode",
+            step.num_seqs,
+            step.step_id,
+            step.mfu_pct,
+            step.mbu_pct,
+        )
+
+    def _origin_s(self, trace: RequestTrace) -> float:
+        return (trace.t_send_ns - self._t0_ns) / 1e9
+
+    def _window(self, times: Array, trace: RequestTrace) -> slice:
+        origin = self._origin_s(trace)
+        end = np.inf if trace.end_s is None else origin + trace.end_s
+        # A step that ends with the last token is stamped just after it.
+        first, last = np.searchsorted(times, [origin, end + 0.002])
+        return slice(int(first), int(last))
+
+    def _touch(self) -> None:
+        if not self._announce.isActive():
+            self._announce.start()
+
+    def _follow_phase(self) -> None:
+        if self.phase != "prefill":
+            self._tick.stop()
+        elif not self._tick.isActive():
+            self._tick.start()
+
+
+def _pool_tokens(loaded: ModelLoaded | None) -> int | None:
+    if loaded is None:
+        return None
+    return loaded.config.kv_pool_tokens or loaded.config.context_length
+
+
+def _on_gpu(loaded: ModelLoaded | None) -> bool:
+    return loaded is not None and loaded.config.device.startswith("cuda")

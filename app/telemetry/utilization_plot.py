@@ -1,0 +1,84 @@
+"""The utilization plot: what the sensor says, and what each step made of compute and memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+
+from app.telemetry.plot_panel import EMPTY, PlotPanel
+from app.telemetry.plot_parts import LegendEntry, PlotArea, PlotHeader, make_pen
+from app.telemetry.scales import thin_by_mean
+from app.telemetry.series import Array
+from app.telemetry.telemetry_model import StepWindow, TelemetryModel
+from app.theme import Theme
+
+_NUM_TICKS = 2
+_HEADROOM = 1.05
+
+
+class UtilizationPlot(PlotPanel):
+    """Device utilization, MFU and MBU in percent over the seconds from Send."""
+
+    def __init__(self, theme: Theme) -> None:
+        area = PlotArea(theme, _NUM_TICKS)
+        super().__init__(theme, PlotHeader(theme), area)
+        self.header.set_title(self.tr("Utilization"))
+        self.header.set_subtitle("%", "%")
+        area.setAccessibleName(self.tr("Plot of the utilization"))
+        self._device = pg.PlotCurveItem(antialias=False)
+        self._mfu = pg.PlotCurveItem(antialias=True)
+        self._mbu = pg.PlotCurveItem(antialias=True)
+        for item in (self._device, self._mfu, self._mbu):
+            area.addItem(item, ignoreBounds=True)
+        area.resized.connect(self._apply_axis)
+        self._top_pct = 100.0
+        self.set_theme(theme)
+
+    def refresh(self, model: TelemetryModel) -> None:
+        trace = model.selected
+        self._shade(trace, model.now_ns())
+        steps = model.steps_of(trace) if trace else StepWindow(EMPTY, EMPTY, EMPTY)
+        device = model.device_steps(trace) if trace else (EMPTY, EMPTY)
+        unavailable = trace is not None and model.device_is_silent(trace)
+        self._name_device(model.on_gpu, unavailable)
+        self._curves = {
+            "mfu": self._line(steps.t_s, steps.mfu_pct),
+            "mbu": self._line(steps.t_s, steps.mbu_pct),
+        }
+        if not unavailable:
+            self._curves["device"] = device
+        self._device.setData(*device)
+        self._mfu.setData(*self._curves["mfu"])
+        self._mbu.setData(*self._curves["mbu"])
+        # A cache that fits in the processor's own is read faster than memory: MBU passes 100.
+        values = np.concatenate([y for _, y in self._curves.values()])
+        self._top_pct = max(100.0, float(values.max(initial=0.0)))
+        self._apply_axis()
+
+    def set_theme(self, theme: Theme) -> None:
+        super().set_theme(theme)
+        self._device.setPen(make_pen(theme.color("device"), 1, Qt.PenStyle.DashLine))
+        self._mfu.setPen(make_pen(theme.color("prefill"), 1))
+        self._mbu.setPen(make_pen(theme.color("decode"), 1))
+
+    def _line(self, t_s: Array, values: Array) -> tuple[Array, Array]:
+        known = ~np.isnan(values)
+        return thin_by_mean(t_s[known], values[known], self.points_across() // 2)
+
+    def _name_device(self, on_gpu: bool, unavailable: bool) -> None:
+        name, short = self.tr("process CPU"), self.tr("process CPU")
+        if on_gpu:
+            name = short = self.tr("GPU")
+        if unavailable:
+            name = short = self.tr("%1 n/a").replace("%1", name)
+        self.header.set_legend(
+            (
+                LegendEntry("dash", "device", name, short),
+                LegendEntry("line", "prefill", self.tr("compute (MFU)"), self.tr("MFU")),
+                LegendEntry("line", "decode", self.tr("bandwidth (MBU)"), self.tr("MBU")),
+            )
+        )
+
+    def _apply_axis(self) -> None:
+        self.area.set_y_axis(self._top_pct * _HEADROOM)
