@@ -82,6 +82,12 @@ class Chat:
     system_prompt: str = ""
     messages: list[ChatMessage] = field(default_factory=list)
 
+    @classmethod
+    def new(cls, system_prompt: str = "") -> Chat:
+        """An empty chat that begins now."""
+        now = datetime.now(UTC)
+        return cls(new_id(), "", now, now, system_prompt)
+
     def add(self, message: ChatMessage) -> None:
         """Append a message; the first one of the user names the chat."""
         self.messages.append(message)
@@ -113,8 +119,7 @@ class ChatStore:
 
     def new_chat(self, system_prompt: str = "") -> Chat:
         """An empty chat; nothing is written before `save`."""
-        now = datetime.now(UTC)
-        return Chat(new_id(), "", now, now, system_prompt)
+        return Chat.new(system_prompt)
 
     def load_all(self) -> tuple[list[Chat], list[Path]]:
         """Every chat, newest first, and the files set aside as `.bad` because they are damaged."""

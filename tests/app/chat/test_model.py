@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,17 +10,12 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from app.chat.model import ChatModel, ChatRole
-from app.chat.store import AnswerStats, Chat, ErrorAction, new_id
-
-
-def _chat() -> Chat:
-    now = datetime.now(UTC)
-    return Chat(new_id(), "", now, now)
+from app.chat.store import AnswerStats, Chat, ErrorAction
 
 
 @pytest.fixture
 def model(qtbot: QtBot) -> ChatModel:
-    return ChatModel(_chat())
+    return ChatModel(Chat.new())
 
 
 def _value(model: ChatModel, row: int, role: int) -> Any:
@@ -37,7 +31,7 @@ def test_the_model_keeps_qts_rules(model: ChatModel, qtmodeltester: ModelTester)
     model.finish(answer, "done", AnswerStats(), (1, 2))
     model.append_error("What.", "Why.", "Next.", [ErrorAction("retry", "Try again")])
     model.remove_from(answer)
-    model.set_chat(_chat())
+    model.set_chat(Chat.new())
     qtmodeltester.check(model)
 
 

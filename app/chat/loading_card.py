@@ -1,0 +1,124 @@
+"""Shows how far a model's loading is: stage, bytes, rate, time left, and a way out."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QProgressBar,
+    QPushButton,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.chat.stats_line import figure
+from app.chat.styles import button_style, label_style
+from app.theme import CONTROL_PX, LABEL_PX, Theme
+from engine.events import LoadProgress
+
+MEGABYTE = 1e6
+GIGABYTE = 1e9
+_STEPS = 1000
+
+
+class LoadingCard(QFrame):
+    """A card with a progress bar.
+
+    Signals:
+        cancel_requested: the person wants the loading to end.
+    """
+
+    cancel_requested = Signal()
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._model_name = ""
+        self._title = QLabel()
+        self._title.setTextFormat(Qt.TextFormat.PlainText)
+        self._title.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._detail = QLabel()
+        self._detail.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._bar = QProgressBar(textVisible=False)
+        self._bar.setFixedHeight(6)
+        self._bar.setRange(0, _STEPS)
+        self._bar.setAccessibleName(self.tr("Loading progress"))
+        self._cancel = QPushButton(self.tr("Cancel"))
+        self._cancel.clicked.connect(self.cancel_requested)
+        self.setObjectName("loadingCard")
+        self.setMaximumWidth(520)
+        words = QVBoxLayout()
+        words.setSpacing(4)
+        words.addWidget(self._title)
+        words.addWidget(self._detail)
+        top = QHBoxLayout()
+        top.setSpacing(16)
+        top.addLayout(words, 1)
+        top.addWidget(self._cancel)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(16, 12, 16, 16)
+        layout.setSpacing(12)
+        layout.addLayout(top)
+        layout.addWidget(self._bar)
+        self.set_theme(theme)
+        self.start("")
+
+    def start(self, model_name: str) -> None:
+        """Begin anew for a model: nothing is read yet."""
+        self._model_name = model_name
+        self._cancel.setEnabled(True)
+        self.update_progress(LoadProgress("reading", 0, 0, 0.0))
+
+    def update_progress(self, progress: LoadProgress) -> None:
+        """Show the newest state of the loading."""
+        stage = {
+            "reading": self.tr("Loading %1"),
+            "measuring": self.tr("Measuring this machine for %1"),
+            "warming up": self.tr("Warming up %1"),
+        }[progress.stage]
+        name = self._model_name or self.tr("the model")
+        self._title.setText(stage.replace("%1", name))
+        total = progress.total_bytes
+        share = min(1.0, progress.done_bytes / total) if total > 0 else 0.0
+        self._bar.setValue(round(share * _STEPS))
+        self._detail.setText("   ".join(self._details(progress)))
+
+    def set_cancelling(self) -> None:
+        """Say that the wish to cancel was heard and the loading is about to end."""
+        self._cancel.setEnabled(False)
+        self._detail.setText(self.tr("Cancelling…"))
+
+    def set_theme(self, theme: Theme) -> None:
+        """Draw with other colours or sizes."""
+        self._title.setFont(theme.font(CONTROL_PX, bold=True))
+        self._title.setStyleSheet(label_style(theme.text))
+        self._detail.setFont(theme.font(LABEL_PX + 1))
+        self._detail.setStyleSheet(label_style(theme.muted))
+        self._cancel.setFont(theme.font(CONTROL_PX))
+        self._cancel.setStyleSheet(button_style(theme))
+        self.setStyleSheet(
+            f"#loadingCard {{ background: {theme.surface}; border: 1px solid {theme.line};"
+            " border-radius: 8px; }"
+            f"QProgressBar {{ background: {theme.line}; border: none; border-radius: 3px; }}"
+            f"QProgressBar::chunk {{ background: {theme.muted}; border-radius: 3px; }}"
+        )
+
+    def _details(self, progress: LoadProgress) -> list[str]:
+        done, total = progress.done_bytes, progress.total_bytes
+        if total <= 0:
+            return [self.tr("Reading the file…")]
+        unit, name = (GIGABYTE, "GB") if total >= GIGABYTE else (MEGABYTE, "MB")
+        amount = self.tr("%1 of %2").replace("%1", figure(done / unit))
+        details = [f"{amount.replace('%2', figure(total / unit))} {name}"]
+        if progress.stage == "reading" and 0 < done < total and progress.elapsed_s > 0:
+            rate = done / progress.elapsed_s
+            details.append(f"{figure(rate / MEGABYTE)} MB/s")
+            details.append(self._time_left((total - done) / rate))
+        return details
+
+    def _time_left(self, seconds: float) -> str:
+        if seconds < 60:
+            return self.tr("about %1 s left").replace("%1", str(max(1, round(seconds))))
+        return self.tr("about %1 min left").replace("%1", str(round(seconds / 60)))

@@ -1,0 +1,219 @@
+"""What a row shows, ready to paint: text documents in their places, kept while nothing changes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from PySide6.QtCore import QCoreApplication
+from PySide6.QtGui import QFontMetrics, QTextDocument
+
+from app.chat.bubble_layout import (
+    CONTROL_PADDING,
+    BlockSize,
+    RowGeometry,
+    Target,
+    Widths,
+    answer_geometry,
+    bubble_geometry,
+    error_geometry,
+    notice_geometry,
+)
+from app.chat.documents import (
+    LiveText,
+    bubble_document,
+    code_document,
+    plain_document,
+    prose_document,
+    text_height,
+)
+from app.chat.markdown import Code, parse_answer
+from app.chat.stats_line import Item, stats_items
+from app.chat.store import ChatMessage
+from app.theme import CONTROL_PX, CONVERSATION_PX, LABEL_PX, Theme
+
+DOCUMENT_CACHE_ROWS = 64
+# A longer message of the person is shown shortened: laying out a megabyte takes seconds.
+LONGEST_BUBBLE = 8000
+
+translate = QCoreApplication.translate
+
+
+@dataclass(frozen=True, slots=True)
+class RenderKey:
+    """What a row's picture depends on."""
+
+    message_id: str
+    revision: int
+    width: int
+    theme: Theme
+
+
+@dataclass(frozen=True, slots=True)
+class TextBlock:
+    """A document to draw in a theme colour; `code` is what it shows when it is a code card."""
+
+    document: QTextDocument
+    color: str = "text"
+    code: Code | None = None
+    indent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowContent:
+    """Blocks of text, in the order of `geometry.blocks`, and the line of figures."""
+
+    blocks: tuple[TextBlock, ...]
+    geometry: RowGeometry
+    stats: tuple[Item, ...] = ()
+    live: LiveText | None = None
+
+
+def control_label(target: Target) -> str:
+    """The words on a control of a row."""
+    if target is Target.REGENERATE:
+        return translate("ChatDelegate", "Regenerate")
+    return translate("ChatDelegate", "Copy")
+
+
+def copied_label() -> str:
+    """What a Copy control says for a moment after it was used."""
+    return translate("ChatDelegate", "Copied")
+
+
+class RowContentCache:
+    """Builds the content of rows and keeps the last ones, and the heights of many more.
+
+    A streaming answer has one live document that is appended to; all else is rebuilt when its
+    `RenderKey` changes.
+    """
+
+    def __init__(self, theme: Theme) -> None:
+        self._theme = theme
+        self._contents: OrderedDict[str, tuple[RenderKey, RowContent]] = OrderedDict()
+        self._heights: dict[str, tuple[RenderKey, int]] = {}
+
+    @property
+    def theme(self) -> Theme:
+        """The colours and sizes that rows are built with."""
+        return self._theme
+
+    def set_theme(self, theme: Theme) -> None:
+        """Build everything anew with another theme or type size."""
+        self._theme = theme
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, e.g. because the fonts changed."""
+        self._contents.clear()
+        self._heights.clear()
+
+    def content(self, message: ChatMessage, width: int) -> RowContent:
+        """The content of a row `width` px wide."""
+        key = RenderKey(message.id, message.revision, width, self._theme)
+        found_key, found = self._contents.get(message.id, (None, None))
+        if found is None or found_key != key:
+            live = found.live if found and found_key and found_key.width == width else None
+            found = self._build(message, Widths(width, self._theme.scale), live)
+            self._contents[message.id] = (key, found)
+            self._heights[message.id] = (key, found.geometry.height)
+            while len(self._contents) > DOCUMENT_CACHE_ROWS:
+                self._contents.popitem(last=False)
+        self._contents.move_to_end(message.id)
+        return found
+
+    def known_height(self, message: ChatMessage, width: int) -> int | None:
+        """The height of a row that was laid out as it is now, else None."""
+        found = self._heights.get(message.id)
+        if found is None or found[1] == 0:
+            return None
+        key = found[0]
+        fresh = key.revision == message.revision and key.width == width
+        return found[1] if fresh and key.theme is self._theme else None
+
+    def height(self, message: ChatMessage, width: int) -> int:
+        """The row's height, estimated from the amount of text while it was not laid out."""
+        known = self.known_height(message, width)
+        if known is not None:
+            return known
+        characters_a_line = max(10, Widths(width, self._theme.scale).column.width() // 7)
+        text = message.text[:LONGEST_BUBBLE] if message.role == "user" else message.text
+        lines = 1 + len(text) // characters_a_line + text.count("\n")
+        return round(lines * 22 * self._theme.scale) + 48
+
+    def _build(self, message: ChatMessage, widths: Widths, live: LiveText | None) -> RowContent:
+        match message.role:
+            case "user":
+                return self._bubble(message, widths)
+            case "assistant" if message.state == "streaming":
+                return self._streaming(message, widths, live)
+            case "assistant":
+                return self._answer(message, widths)
+            case "error":
+                return self._error(message, widths)
+            case "notice":
+                return self._notice(message, widths)
+
+    def _bubble(self, message: ChatMessage, widths: Widths) -> RowContent:
+        document = bubble_document(message.text, self._theme, widths.bubble_text, LONGEST_BUBBLE)
+        width = int(document.textWidth())
+        geometry = bubble_geometry(widths, width, text_height(document))
+        return RowContent((TextBlock(document),), geometry)
+
+    def _streaming(self, message: ChatMessage, widths: Widths, live: LiveText | None) -> RowContent:
+        if message.text:
+            live = live or LiveText(self._theme, widths.prose(0))
+            live.update(message.text)
+            block = TextBlock(live.document)
+        else:
+            font = self._theme.font(CONVERSATION_PX)
+            document = plain_document(message.progress, font, widths.prose(0))
+            block = TextBlock(document, "muted")
+        size = BlockSize(text_height(block.document))
+        return RowContent((block,), answer_geometry(widths, [size], 0, ()), live=live)
+
+    def _answer(self, message: ChatMessage, widths: Widths) -> RowContent:
+        blocks = []
+        for segment in parse_answer(message.text):
+            if isinstance(segment, Code):
+                width = widths.code(segment.indent)
+                document = code_document(segment, self._theme, width)
+                blocks.append(TextBlock(document, code=segment, indent=segment.indent))
+            else:
+                document = prose_document(segment, self._theme, widths.prose(segment.indent))
+                blocks.append(TextBlock(document, indent=segment.indent))
+        if not blocks:
+            words = translate("ChatDelegate", "No text.")
+            font = self._theme.font(CONVERSATION_PX)
+            blocks.append(TextBlock(plain_document(words, font, widths.prose(0)), "muted"))
+        sizes = [BlockSize(text_height(b.document), b.code is not None, b.indent) for b in blocks]
+        controls = [(t, self._control_width(t)) for t in (Target.REGENERATE, Target.COPY)]
+        geometry = answer_geometry(widths, sizes, self._control_width(Target.COPY_CODE), controls)
+        items = tuple(stats_items(message.stats, message.state))
+        return RowContent(tuple(blocks), geometry, items)
+
+    def _error(self, message: ChatMessage, widths: Widths) -> RowContent:
+        metrics = QFontMetrics(self._theme.font(CONTROL_PX))
+        buttons = [metrics.horizontalAdvance(a.label) + 24 for a in message.actions]
+        width = widths.error_text(buttons)
+        sentences = [(message.text, True), (message.why, False), (message.next_step, False)]
+        blocks = tuple(
+            TextBlock(plain_document(text, self._theme.font(CONTROL_PX, bold=strong), width))
+            for text, strong in sentences
+            if text
+        )
+        heights = [text_height(block.document) for block in blocks]
+        return RowContent(blocks, error_geometry(widths, heights, buttons))
+
+    def _notice(self, message: ChatMessage, widths: Widths) -> RowContent:
+        font = self._theme.font(LABEL_PX + 1)
+        document = plain_document(message.text, font, widths.prose(0))
+        geometry = notice_geometry(widths, text_height(document))
+        return RowContent((TextBlock(document, "faint"),), geometry)
+
+    def _control_width(self, target: Target) -> int:
+        metrics = QFontMetrics(self._theme.font(LABEL_PX + 1))
+        labels = [control_label(target)]
+        if target is not Target.REGENERATE:
+            labels.append(copied_label())
+        return max(map(metrics.horizontalAdvance, labels)) + 2 * CONTROL_PADDING
