@@ -61,13 +61,16 @@ hand_on_settings() {
 
 mount_pip_folders() { # local folders that pip looks into, read-only and at the same place
   local folder
-  python3 -m pip config list | grep -oE "(file://)?/[^' ,]+" | sed -e 's,^file://,,' | sort -u |
-    while read -r folder; do
-      [ -d "$folder" ] || continue
-      mkdir -p "$root$folder"
-      mount --bind "$folder" "$root$folder"
-      mount -o remount,ro,bind "$root$folder"
-    done
+  {
+    python3 -m pip config list | grep -oE "'/[^' ,]+|[' ]/[^' ,]+" | tr -d "' "
+    # An index names files that lie beside it.
+    python3 -m pip config list | grep -oE "file://[^' ,]+" | sed 's,^file://,,' | xargs -r dirname
+  } | sort -u | while read -r folder; do
+    [ -d "$folder" ] || continue
+    mkdir -p "$root$folder"
+    mount --bind "$folder" "$root$folder"
+    mount -o remount,ro,bind "$root$folder"
+  done
 }
 
 say "Debian $SUITE into $root"
