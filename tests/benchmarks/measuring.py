@@ -56,7 +56,12 @@ def run_engine_bench(work: Workload, repeat: int = 1) -> dict[str, Any]:
 def run_for_json(
     command: Sequence[str], environment: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run a command in the checkout's root and parse the last line of its stdout.
+    """Run a command in the checkout's root; the JSON object of its last line. As run_checked."""
+    return last_json_line(run_checked(command, environment))
+
+
+def run_checked(command: Sequence[str], environment: dict[str, str] | None = None) -> str:
+    """Run a command in the checkout's root, `environment` added to ours; its stdout.
 
     Raises SystemExit with the command's last words on stderr when it fails.
     """
@@ -69,9 +74,14 @@ def run_for_json(
         check=False,
     )
     if done.returncode != 0:
-        last_words = done.stderr.strip().splitlines()[-5:]
-        raise SystemExit(f"{' '.join(command)}\nfailed: " + "\n".join(last_words))
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        last_words = "\n".join(done.stderr.strip().splitlines()[-5:])
+        raise SystemExit(f"{' '.join(command)}\nfailed: {last_words}")
+    return done.stdout
+
+
+def last_json_line(stdout: str) -> dict[str, Any]:
+    """The object that a script of ours prints last."""
+    result: dict[str, Any] = json.loads(stdout.strip().splitlines()[-1])
     return result
 
 
