@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from platformdirs import user_cache_path
+from engine.paths import cache_folder
 
 log = logging.getLogger("engine.load")
 
@@ -125,7 +125,7 @@ def _path(device: torch.device, threads: int) -> Path:
         name = f"{platform.machine()}-{torch.backends.cpu.get_cpu_capability()}-{os.cpu_count()}"
     parts = [device.type, name, f"torch-{torch.__version__}", f"threads-{threads}"]
     key = "_".join(parts).replace(" ", "-").replace("/", "-")
-    return user_cache_path("phasescope") / "device-peaks" / f"v{_FILE_VERSION}_{key}.json"
+    return cache_folder() / "device-peaks" / f"v{_FILE_VERSION}_{key}.json"
 
 
 def _store(path: Path, peaks: DevicePeaks) -> None:

@@ -1,0 +1,103 @@
+"""A model on a checkpoint without session, tokenizer or window: the numeric tests' workbench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from engine.block_manager import BlockManager
+from engine.config import GenerationRequest, SamplingParams
+from engine.kv_cache import KVCache
+from engine.layers.attention_metadata import PrefillMetadata
+from engine.loading.checkpoint import open_checkpoint
+from engine.loading.weight_source import WeightSource
+from engine.model_runner import ModelRunner
+from engine.models.llama import LayerTimes, LlamaModel
+from engine.scheduler import Scheduler
+from engine.sequence import Sequence
+from kernels.reference import PrefillSpan
+from kernels.select import select_kernels
+
+CPU = torch.device("cpu")
+GOLDEN = Path(__file__).parent.parent / "golden"
+TINY_CASES = sorted(p.name for p in (GOLDEN / "tiny").iterdir() if p.is_dir())
+
+
+class Rig:
+    """A loaded model with its cache, block manager, scheduler and runner."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        weight_format: str = "fp32",
+        *,
+        num_blocks: int = 32,
+        block_size: int = 16,
+        max_num_seqs: int = 8,
+        budget: int = 512,
+        prefix_caching: bool = True,
+        kv_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        checkpoint = open_checkpoint(str(path))
+        kernels = select_kernels()
+        source = WeightSource(checkpoint, weight_format, kernels, CPU)
+        self.config = checkpoint.config
+        self.model = LlamaModel(checkpoint.config, kernels, CPU)
+        for _ in self.model.load(source, self.config.context_length):
+            pass
+        groups = self.model.kv_cache_groups(self.config, kv_dtype)
+        self.cache = KVCache(groups, num_blocks, block_size, CPU)
+        self.blocks = BlockManager(len(groups), num_blocks, block_size, prefix_caching)
+        self.scheduler = Scheduler(self.blocks, max_num_seqs, budget)
+        self.runner = ModelRunner(self.model, self.cache)
+
+    @torch.inference_mode()
+    def teacher_forced(self, ids: list[int], chunk: int) -> torch.Tensor:
+        """Logits [n, vocab] of every position, the prompt fed in chunks over shuffled blocks."""
+        size = self.cache.block_size
+        table = torch.randperm(self.cache.num_blocks)[: -(-len(ids) // size)] + 1
+        rows = []
+        for start in range(0, len(ids), chunk):
+            end = min(start + chunk, len(ids))
+            positions = torch.arange(start, end)
+            slots = table[positions // size] * size + positions % size
+            span = PrefillSpan(end - start, end, table[: -(-end // size)])
+            hidden = self.model.forward(
+                torch.tensor(ids[start:end]),
+                positions,
+                self.cache,
+                (PrefillMetadata(slots, (span,)),),
+                lambda: False,
+                LayerTimes(),
+            )
+            rows.append(self.model.logits(hidden))
+        return torch.cat(rows)
+
+    def start(
+        self, prompt: list[int], max_tokens: int, sampling: SamplingParams | None = None
+    ) -> Sequence:
+        """Queue a prompt."""
+        request = GenerationRequest(
+            "r", prompt_ids=tuple(prompt), sampling=sampling or SamplingParams()
+        )
+        sequence = Sequence(request, list(prompt), max_tokens, 0, 0, "")
+        self.scheduler.add(sequence)
+        return sequence
+
+    def step(self) -> None:
+        """One scheduler step; finished sequences are removed."""
+        step = self.scheduler.schedule()
+        result = self.runner.run(step, lambda: False)
+        self.scheduler.commit(step)
+        for sequence, token_id in result.sampled:
+            sequence.token_ids.append(token_id)
+            if sequence.num_completion_tokens >= sequence.max_tokens:
+                self.scheduler.remove(sequence)
+
+    def generate(self, prompt: list[int], max_tokens: int) -> list[int]:
+        """Greedy tokens of one prompt alone."""
+        sequence = self.start(prompt, max_tokens)
+        while self.scheduler.sequences:
+            self.step()
+        return sequence.completion_ids

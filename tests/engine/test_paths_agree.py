@@ -1,0 +1,85 @@
+"""Ways to compute the same thing agree: cached, chunked, batched, shared prefix, preempted."""
+
+import pytest
+import torch
+
+from engine.models.llama import StepAborted
+from tests.engine.rig import GOLDEN, Rig
+
+MODEL = GOLDEN / "tiny" / "gqa"
+PROMPTS = [list(range(40, 40 + n)) for n in (3, 21, 34, 17)]
+NUM_TOKENS = 12
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[list[int]]:
+    """What each prompt yields by itself, the whole prompt at once."""
+    return [Rig(MODEL).generate(prompt, NUM_TOKENS) for prompt in PROMPTS]
+
+
+def test_cached_decode_equals_full_recompute(alone: list[list[int]]) -> None:
+    """Each token again from a fresh prefill of everything before it."""
+    rig = Rig(MODEL, prefix_caching=False)
+    for prompt, tokens in zip(PROMPTS, alone, strict=True):
+        for count, token in enumerate(tokens):
+            logits = rig.teacher_forced(prompt + tokens[:count], 1000)[-1]
+            assert int(logits.argmax()) == token
+
+
+@pytest.mark.parametrize("budget", [8, 13])
+def test_chunked_and_batched_equals_alone(alone: list[list[int]], budget: int) -> None:
+    """All prompts at once under a small budget: mixed steps, several chunks each."""
+    rig = Rig(MODEL, budget=budget)
+    sequences = [rig.start(prompt, NUM_TOKENS) for prompt in PROMPTS]
+    while rig.scheduler.sequences:
+        rig.step()
+    assert [s.completion_ids for s in sequences] == alone
+
+
+def test_a_prefix_hit_equals_a_fresh_run(alone: list[list[int]]) -> None:
+    """The second run reads the first one's blocks and says the same."""
+    rig = Rig(MODEL)
+    for prompt, expected in zip(PROMPTS, alone, strict=True):
+        rig.generate(prompt, NUM_TOKENS)
+        again = rig.start(prompt, NUM_TOKENS)
+        while rig.scheduler.sequences:
+            rig.step()
+        assert again.num_cached_tokens == (len(prompt) - 1) // 16 * 16
+        assert again.completion_ids == expected
+
+
+def test_preemption_does_not_change_the_answer(alone: list[list[int]]) -> None:
+    """A pool too small for all: somebody is thrown out and computed again."""
+    rig = Rig(MODEL, num_blocks=12, block_size=4)
+    order = [0, 1, 3, 2]
+    sequences = [rig.start(PROMPTS[i], NUM_TOKENS) for i in order]
+    while rig.scheduler.sequences:
+        rig.step()
+        rig.scheduler.check_integrity()
+    assert [s.completion_ids for s in sequences] == [alone[i] for i in order]
+    assert sum(s.num_preemptions for s in sequences) > 0
+    assert rig.blocks.num_free_blocks == 12
+
+
+def test_an_aborted_step_can_be_run_again(alone: list[list[int]]) -> None:
+    """Leaving a forward pass between layers changes nothing that matters."""
+    rig = Rig(MODEL)
+    sequence = rig.start(PROMPTS[2], NUM_TOKENS)
+    while rig.scheduler.sequences:
+        step = rig.scheduler.schedule()
+        polls = iter([False, True])
+        with pytest.raises(StepAborted):
+            rig.runner.run(step, lambda polls=polls: next(polls))
+        rig.step()
+    assert sequence.completion_ids == alone[2]
+
+
+@pytest.mark.parametrize("weight_format", ["bf16", "fp16", "int8", "int4"])
+def test_every_format_computes_decode_like_prefill(weight_format: str) -> None:
+    """Few rows and many rows take different paths over the same weights."""
+    rig = Rig(MODEL, weight_format, prefix_caching=False)
+    ids = list(range(30, 54))
+    many = rig.teacher_forced(ids, 1000)
+    few = rig.teacher_forced(ids, 1)
+    tolerance = 0.15 if weight_format in ("bf16", "fp16") else 1e-3
+    torch.testing.assert_close(few, many, rtol=0, atol=tolerance)
