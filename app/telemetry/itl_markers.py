@@ -106,7 +106,7 @@ class ItlMarkers(PixelItem):
             seen.add(round(x / _TRIANGLE))
             rect = QRectF(x - _TRIANGLE, area.top() + 9, 2 * _TRIANGLE, 2 * _TRIANGLE - 1)
             if not pill.isEmpty() and pill.adjusted(-2, 0, 2, 0).intersects(rect):
-                rect.moveTop(pill.bottom() + 2)
+                rect.moveTop(pill.bottom() + 5)
             marks.append((rect, token))
         return marks
 

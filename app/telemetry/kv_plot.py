@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter
 
 from app.telemetry.format import count, three_digits
 from app.telemetry.plot_panel import EMPTY, Curves, PlotPanel
-from app.telemetry.plot_parts import LegendEntry, PixelItem, PlotArea, PlotHeader, make_pen
+from app.telemetry.plot_parts import LegendEntry, Line, PixelItem, PlotArea, PlotHeader, make_pen
 from app.telemetry.request_trace import RequestTrace
 from app.telemetry.scales import axis_top, thin_by_stride
 from app.telemetry.telemetry_model import TelemetryModel
@@ -53,7 +52,7 @@ class ReservedLine(PixelItem):
         width = metrics.horizontalAdvance(text) + 2
         painter.setFont(font)
         painter.setPen(self.theme.color("muted"))
-        rect = QRectF(area.right() - width, bottom - metrics.height() - 1, width, metrics.height())
+        rect = QRectF(area.right() - width, bottom - metrics.height() - 2, width, metrics.height())
         painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, text)
 
 
@@ -72,8 +71,8 @@ class KvPlot(PlotPanel):
             )
         )
         area.setAccessibleName(self.tr("Plot of the KV cache"))
-        self._allocated = pg.PlotCurveItem(antialias=True)
-        self._used = pg.PlotCurveItem(antialias=True, fillLevel=0.0)
+        self._allocated = Line(smooth=False)
+        self._used = Line()
         self._reserved = ReservedLine(theme)
         for item in (self._allocated, self._used, self._reserved):
             area.addItem(item, ignoreBounds=True)
@@ -88,30 +87,31 @@ class KvPlot(PlotPanel):
         self._name_unit(in_gb)
         unit = 1e9 if in_gb else 1e6
         self._reserved.value = reserved / unit if reserved else None
-        self._reserved.top = axis_top(_axis_bytes(largest, reserved) / unit, _NUM_TICKS)
+        self._reserved.top = _axis_bytes(largest, reserved) / unit
         self._reserved.label = self._reserved_label(model, unit)
         self._apply_axis()
         self._curves = self._scaled(trace, unit)
         if trace and reserved:
             x = np.array([0.0, max(trace.elapsed_s(model.now_ns()), 1e-3)])
             self._curves["kv reserved"] = (x, np.full(2, reserved / unit))
-        self._used.setData(*self._curves["kv used"])
-        self._allocated.setData(*self._curves["kv allocated"])
+        self._used.set_data(*self._curves["kv used"])
+        self._allocated.set_data(*self._curves["kv allocated"])
         self._reserved.update()
 
     def set_theme(self, theme: Theme) -> None:
         super().set_theme(theme)
-        self._used.setPen(make_pen(theme.color("kv"), 1.5))
-        self._used.setBrush(theme.color("kv", _FILL_ALPHA))
-        self._allocated.setPen(make_pen(theme.color("faint"), 1))
+        self._used.pen = make_pen(theme.color("kv"), 1.5)
+        self._used.fill = theme.color("kv", _FILL_ALPHA)
+        self._allocated.pen = make_pen(theme.color("faint"), 1)
         self._reserved.theme = theme
-        self._reserved.update()
+        for item in (self._used, self._allocated, self._reserved):
+            item.update()
 
     def _scaled(self, trace: RequestTrace | None, unit: float) -> Curves:
         curves: Curves = {}
         for column in ("used", "allocated"):
             x, y = (trace.kv["t_s"], trace.kv[column]) if trace else (EMPTY, EMPTY)
-            x, y = thin_by_stride(x, y, self.points_across() // 2)
+            x, y = thin_by_stride(x, y, self.area.points_for(x) // 2)
             curves[f"kv {column}"] = (x, y / unit)
         return curves
 
@@ -137,4 +137,5 @@ class KvPlot(PlotPanel):
 def _axis_bytes(largest: float, reserved: int | None) -> float:
     if reserved and (not largest or reserved <= _READABLE_RATIO * largest):
         return float(reserved)
-    return largest * 1.3 or 100e6
+    unit = 1e9 if largest >= 1e9 else 1e6
+    return axis_top(largest * 1.3 / unit, _NUM_TICKS) * unit if largest else 100e6

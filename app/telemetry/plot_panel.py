@@ -44,10 +44,6 @@ class PlotPanel(QWidget):
         self.header.set_theme(theme)
         self.area.set_theme(theme)
 
-    def points_across(self) -> int:
-        """How many points of a line the width can show."""
-        return max(64, int(self.area.view_box.width()))
-
     def _shade(self, trace: RequestTrace | None, now_ns: int) -> None:
         if trace is None:
             self.area.set_shade(None)

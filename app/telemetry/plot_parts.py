@@ -24,15 +24,16 @@ from app.theme import LABEL_PX, Theme
 
 AXIS_WIDTH = 34
 RIGHT_MARGIN = 8
+FLOOR_MARGIN = 8
 PREFILL_SHADE = 0.17
 MIN_SPAN_S = 0.02
+_WORD_GAP, _SWATCH_GAP, _ENTRY_GAP = 8, 5, 12
 SwatchKind = Literal["line", "dash", "dot", "band"]
 
 
 def make_pen(color: QColor, width: float, style: Qt.PenStyle = Qt.PenStyle.SolidLine) -> QPen:
-    """A pen whose width does not follow the axes' scale."""
+    """A pen for drawing in logical pixels, so that it is as thick on a 2x screen."""
     pen = QPen(color, width, style)
-    pen.setCosmetic(True)
     pen.setCapStyle(Qt.PenCapStyle.FlatCap)
     return pen
 
@@ -61,6 +62,7 @@ class PixelItem(pg.GraphicsObject):  # type: ignore[misc]
         return pixels
 
     def viewTransformChanged(self) -> None:
+        super().viewTransformChanged()
         self.prepareGeometryChange()
 
     def boundingRect(self) -> QRectF:
@@ -126,6 +128,40 @@ class Dots(PixelItem):
         painter.drawPoints(self.polygon(self._x, self._y))
 
 
+class Line(PixelItem):
+    """A line through points, with the area down to the plot's floor filled if `fill` is set."""
+
+    def __init__(self, *, smooth: bool = True) -> None:
+        super().__init__()
+        self._smooth = smooth
+        self._x = np.empty(0)
+        self._y = np.empty(0)
+        self.pen = QPen()
+        self.fill: QColor | None = None
+
+    def set_data(self, x: Array, y: Array) -> None:
+        """The points in order, shape [n] each."""
+        self._x, self._y = x, y
+        self.update()
+
+    def draw(self, painter: QPainter, area: QRectF) -> None:
+        """The filled area, then the line over it."""
+        if len(self._x) < 2:
+            return
+        if self.fill:
+            ends = np.array([self._x[-1], self._x[0]])
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(self.fill)
+            painter.drawPolygon(
+                self.polygon(
+                    np.concatenate((self._x, ends)), np.concatenate((self._y, np.zeros(2)))
+                )
+            )
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, self._smooth)
+        painter.setPen(self.pen)
+        painter.drawPolyline(self.polygon(self._x, self._y))
+
+
 class PlotArea(pg.PlotWidget):  # type: ignore[misc]
     """A plot without border, menu or automatic ranges: x pans and zooms, y is set by its owner.
 
@@ -145,7 +181,8 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
         plot.hideButtons()
         plot.setMenuEnabled(False)
         plot.hideAxis("bottom")
-        plot.setContentsMargins(0, 0, RIGHT_MARGIN, 0)
+        # The lowest tick's label is centred on the floor: half of it stands below.
+        plot.setContentsMargins(0, 0, RIGHT_MARGIN, FLOOR_MARGIN)
         self.setFrameShape(self.Shape.NoFrame)
         self.setAccessibleName(self.tr("Plot"))
         self._axis = plot.getAxis("left")
@@ -186,6 +223,14 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
         height = wanted[2]
         stretch = height / (height - lane_px) if height > 2 * lane_px else 1.0
         self.view_box.setYRange(0.0, top * stretch, padding=0)
+
+    def points_for(self, x: Array) -> int:
+        """How many points of a line over `x` the pixels can show at the present zoom."""
+        if len(x) < 2:
+            return len(x)
+        start, end = self.view_box.viewRange()[0]
+        share = (x[-1] - x[0]) / max(end - start, MIN_SPAN_S)
+        return max(64, int(self.view_box.width() * share))
 
     def set_shade(self, shade: tuple[float, float] | None) -> None:
         """Shade the prefill from start to end in seconds, None for no shade."""
@@ -249,10 +294,10 @@ class PlotHeader(QWidget):
         self._title = ThemedLabel(theme, LABEL_PX + 1, "text", bold=True)
         self._subtitle = ThemedLabel(theme, LABEL_PX + 0.5, "muted")
         self._legend = QHBoxLayout()
-        self._legend.setSpacing(5)
-        self._row = row = QHBoxLayout(self)
+        self._legend.setSpacing(0)
+        row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, RIGHT_MARGIN, 0)
-        row.setSpacing(8)
+        row.setSpacing(_WORD_GAP)
         row.addWidget(self._title)
         row.addWidget(self._subtitle)
         row.addStretch(1)
@@ -290,8 +335,9 @@ class PlotHeader(QWidget):
         self._names = []
         for entry in self._entries:
             if self._names:
-                self._legend.addSpacing(6)
+                self._legend.addSpacing(_ENTRY_GAP)
             self._legend.addWidget(Swatch(entry.kind, self._theme.color(entry.token)))
+            self._legend.addSpacing(_SWATCH_GAP)
             label = ThemedLabel(self._theme, LABEL_PX + 0.5, "muted")
             self._legend.addWidget(label)
             self._names.append((label, entry))
@@ -302,9 +348,18 @@ class PlotHeader(QWidget):
             self._subtitle.setText(self._subtitles[short])
             for label, entry in self._names:
                 label.setText(entry.short if short else entry.name)
-            self._row.invalidate()
-            if self._row.minimumSize().width() <= self.width():
+            if self._needed_width() <= self.width():
                 return
+
+    def _needed_width(self) -> int:
+        # Not the layout's own figure: it leaves out labels that are not shown yet.
+        signs = sum(
+            label.sizeHint().width() + _SWATCH_GAP + (6 if entry.kind == "dot" else 10)
+            for label, entry in self._names
+        )
+        gaps = _ENTRY_GAP * max(0, len(self._names) - 1)
+        words = self._title.sizeHint().width() + self._subtitle.sizeHint().width()
+        return words + 2 * _WORD_GAP + signs + gaps + RIGHT_MARGIN
 
     def minimumSizeHint(self) -> QSize:
         return QSize(0, super().minimumSizeHint().height())

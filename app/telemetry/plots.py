@@ -143,6 +143,7 @@ class TelemetryPlots(QWidget):
 
     def _on_panned(self, *_: object) -> None:
         self._set_following(False)
+        self.schedule()
 
     def _on_range(self, _: object, span: tuple[float, float]) -> None:
         self.time_axis.set_range(*span)
@@ -153,10 +154,11 @@ class TelemetryPlots(QWidget):
     def _lay_out(self) -> None:
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(8)
+        column.setSpacing(0)
         for panel, share in zip(self._panels, _HEIGHTS, strict=True):
+            if panel is not self.itl:
+                column.addSpacing(8)
             column.addWidget(panel, share)
-        column.setSpacing(8)
         column.addWidget(self.time_axis)
         self.setMinimumSize(AXIS_WIDTH + RIGHT_MARGIN + 120, 300)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter
 
-from app.telemetry.plot_parts import PixelItem
+from app.telemetry.plot_parts import PREFILL_SHADE, PixelItem
 from app.theme import Theme
 
 _TEXT_PX = 12
@@ -48,12 +48,22 @@ class PrefillNotice(PixelItem):
         wanted = QRectF(left, area.top(), width, area.height())
         height = metrics.boundingRect(wanted, _WRAP, self.text).height()
         top = area.top() + (area.height() - height) / 2
+        bar_height = 0.0 if self.fraction is None else _BAR_HEIGHT + 10
+        self._clear(painter, area, QRectF(left - 6, top - 4, width + 12, height + bar_height + 8))
         painter.setFont(font)
         painter.setPen(self.theme.color("muted" if self.fraction is None else "text"))
         painter.drawText(QRectF(left, top, width, height + 1), _WRAP, self.text)
         if self.fraction is not None:
             bar = QRectF(left, top + height + 8, min(width, _BAR_PX), _BAR_HEIGHT)
             self._draw_bar(painter, bar, self.fraction)
+
+    def _clear(self, painter: QPainter, area: QRectF, room: QRectF) -> None:
+        """Take away the grid lines behind the words, and nothing else."""
+        painter.fillRect(room, self.theme.color("surface"))
+        if self.fraction is not None:
+            shade = QRectF(area)
+            shade.setRight(self.px(self.shade_end_s, 0).x())
+            painter.fillRect(room.intersected(shade), self.theme.color("prefill", PREFILL_SHADE))
 
     def _draw_bar(self, painter: QPainter, bar: QRectF, fraction: float) -> None:
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)

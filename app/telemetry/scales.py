@@ -11,7 +11,7 @@ from app.telemetry.series import Array
 # The time axis grows in these steps, so that the picture holds still between them.
 _TIME_RANGES_S = (1.2, 3.0, 6.0, 12.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3000.0, 6000.0)
 _TIME_HEADROOM = 1.03
-_TICK_FACTORS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_TICK_FACTORS = (1.0, 2.0, 2.5, 4.0, 5.0, 10.0)
 
 
 def time_range_s(elapsed_s: float) -> float:
@@ -25,7 +25,7 @@ def time_range_s(elapsed_s: float) -> float:
 
 
 def tick_step(span: float, max_ticks: int) -> float:
-    """The smallest step of the form 1, 2, 2.5, 5 x 10^n that gives at most `max_ticks` steps."""
+    """The smallest step of the form 1, 2, 2.5, 4, 5 x 10^n that gives at most `max_ticks` steps."""
     if span <= 0:
         return 1.0
     raw = span / max(1, max_ticks)

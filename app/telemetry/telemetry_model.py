@@ -25,18 +25,22 @@ from engine.events import (
 from engine.sensors import SensorSample
 
 # Facts that arrive within this time are announced together.
-COALESCE_MS = 50
+COALESCE_MS = 100
 # While the prompt is read little happens, yet the running TTFT must be seen to count.
 PREFILL_TICK_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class StepWindow:
-    """Steps within a request: utilization in % and its times in seconds from Send."""
+    """Points of steps within a request: utilization in % and its times in seconds from Send.
+
+    The first `num_prefill` points belong to the prefill.
+    """
 
     t_s: Array
     mfu_pct: Array
     mbu_pct: Array
+    num_prefill: int = 0
 
 
 class TelemetryModel(QObject):
@@ -186,7 +190,9 @@ class TelemetryModel(QObject):
         keep = np.column_stack((is_prefill, np.ones(len(t_s), dtype=bool))).ravel()
         mfu, mbu = (np.repeat(self._steps[name][rows], 2)[keep] for name in ("mfu", "mbu"))
         known = ~(np.isnan(mfu) & np.isnan(mbu))
-        return StepWindow(times[keep][known], mfu[known], mbu[known])
+        decoding = np.flatnonzero(~np.repeat(is_prefill, 2)[keep][known])
+        num_prefill = int(decoding[0]) if len(decoding) else int(known.sum())
+        return StepWindow(times[keep][known], mfu[known], mbu[known], num_prefill)
 
     def device_steps(self, trace: RequestTrace) -> tuple[Array, Array]:
         """Device utilization in % as steps: x and y of the corners, seconds from Send.

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-import pyqtgraph as pg
 from PySide6.QtCore import Qt
 
 from app.telemetry.plot_panel import EMPTY, PlotPanel
-from app.telemetry.plot_parts import LegendEntry, PlotArea, PlotHeader, make_pen
+from app.telemetry.plot_parts import LegendEntry, Line, PlotArea, PlotHeader, make_pen
 from app.telemetry.scales import thin_by_mean
 from app.telemetry.series import Array
 from app.telemetry.telemetry_model import StepWindow, TelemetryModel
 from app.theme import Theme
 
 _NUM_TICKS = 2
-_HEADROOM = 1.05
+_LANE_PX = 6.0
+_WIDTH = 1.3
 
 
 class UtilizationPlot(PlotPanel):
@@ -26,9 +26,9 @@ class UtilizationPlot(PlotPanel):
         self.header.set_title(self.tr("Utilization"))
         self.header.set_subtitle("%", "%")
         area.setAccessibleName(self.tr("Plot of the utilization"))
-        self._device = pg.PlotCurveItem(antialias=False)
-        self._mfu = pg.PlotCurveItem(antialias=True)
-        self._mbu = pg.PlotCurveItem(antialias=True)
+        self._device = Line(smooth=False)
+        self._mfu = Line()
+        self._mbu = Line()
         for item in (self._device, self._mfu, self._mbu):
             area.addItem(item, ignoreBounds=True)
         area.resized.connect(self._apply_axis)
@@ -43,14 +43,14 @@ class UtilizationPlot(PlotPanel):
         unavailable = trace is not None and model.device_is_silent(trace)
         self._name_device(model.on_gpu, unavailable)
         self._curves = {
-            "mfu": self._line(steps.t_s, steps.mfu_pct),
-            "mbu": self._line(steps.t_s, steps.mbu_pct),
+            "mfu": self._line(steps.t_s, steps.mfu_pct, steps.num_prefill),
+            "mbu": self._line(steps.t_s, steps.mbu_pct, steps.num_prefill),
         }
         if not unavailable:
             self._curves["device"] = device
-        self._device.setData(*device)
-        self._mfu.setData(*self._curves["mfu"])
-        self._mbu.setData(*self._curves["mbu"])
+        self._device.set_data(*device)
+        self._mfu.set_data(*self._curves["mfu"])
+        self._mbu.set_data(*self._curves["mbu"])
         # A cache that fits in the processor's own is read faster than memory: MBU passes 100.
         values = np.concatenate([y for _, y in self._curves.values()])
         self._top_pct = max(100.0, float(values.max(initial=0.0)))
@@ -58,13 +58,19 @@ class UtilizationPlot(PlotPanel):
 
     def set_theme(self, theme: Theme) -> None:
         super().set_theme(theme)
-        self._device.setPen(make_pen(theme.color("device"), 1, Qt.PenStyle.DashLine))
-        self._mfu.setPen(make_pen(theme.color("prefill"), 1))
-        self._mbu.setPen(make_pen(theme.color("decode"), 1))
+        self._device.pen = make_pen(theme.color("device"), 1, Qt.PenStyle.DashLine)
+        self._mfu.pen = make_pen(theme.color("prefill"), _WIDTH)
+        self._mbu.pen = make_pen(theme.color("decode"), _WIDTH)
+        for line in (self._device, self._mfu, self._mbu):
+            line.update()
 
-    def _line(self, t_s: Array, values: Array) -> tuple[Array, Array]:
+    def _line(self, t_s: Array, values: Array, num_prefill: int) -> tuple[Array, Array]:
         known = ~np.isnan(values)
-        return thin_by_mean(t_s[known], values[known], self.points_across() // 2)
+        # The prefill's few steps stay as they are: their edge is what the plot is there to show.
+        head = int(known[:num_prefill].sum())
+        t_s, values = t_s[known], values[known]
+        rest = thin_by_mean(t_s[head:], values[head:], self.area.points_for(t_s) // 2)
+        return np.concatenate((t_s[:head], rest[0])), np.concatenate((values[:head], rest[1]))
 
     def _name_device(self, on_gpu: bool, unavailable: bool) -> None:
         name, short = self.tr("process CPU"), self.tr("process CPU")
@@ -81,4 +87,4 @@ class UtilizationPlot(PlotPanel):
         )
 
     def _apply_axis(self) -> None:
-        self.area.set_y_axis(self._top_pct * _HEADROOM)
+        self.area.set_y_axis(self._top_pct, _LANE_PX)

@@ -1,0 +1,73 @@
+"""The telemetry panel: readings, phase ribbon and the three plots, for the window's dock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QPoint, QSize
+from PySide6.QtGui import QPainter, QPaintEvent, QPixmap
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from app.telemetry.plot_parts import AXIS_WIDTH, RIGHT_MARGIN
+from app.telemetry.plots import TelemetryPlots
+from app.telemetry.readings import ReadingCards
+from app.telemetry.ribbon import PhaseRibbon
+from app.telemetry.telemetry_model import TelemetryModel
+from app.theme import Theme
+
+PICTURE_SCALE = 2
+PREFERRED_SIZE = QSize(512, 720)
+MINIMUM_WIDTH = 360
+
+
+class TelemetryPanel(QWidget):
+    """Everything the dock shows of the selected request. Reads the model, writes nothing."""
+
+    def __init__(self, theme: Theme, model: TelemetryModel) -> None:
+        super().__init__()
+        self._theme = theme
+        self.cards = ReadingCards(theme, model)
+        self.ribbon = PhaseRibbon(theme, model, left=AXIS_WIDTH, right=RIGHT_MARGIN)
+        self.plots = TelemetryPlots(theme, model)
+        self.plots.time_range_changed.connect(self.ribbon.set_time_range)
+        self.ribbon.set_time_range(*self.plots.time_range)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(14, 12, 14 - RIGHT_MARGIN, 8)
+        column.setSpacing(12)
+        cards_row = QVBoxLayout()
+        cards_row.setContentsMargins(0, 0, RIGHT_MARGIN, 0)
+        cards_row.addWidget(self.cards)
+        column.addLayout(cards_row)
+        column.addWidget(self.ribbon)
+        column.addWidget(self.plots, 1)
+        self.setMinimumWidth(MINIMUM_WIDTH)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Take another colour set or scale."""
+        self._theme = theme
+        for part in (self.cards, self.ribbon, self.plots):
+            part.set_theme(theme)
+        self.update()
+
+    def save_picture(self, path: Path) -> None:
+        """Write the panels as they are now to a PNG at twice their size, hidden or not.
+
+        Raises OSError when the file cannot be written.
+        """
+        if not self.isVisible():
+            self.resize(self.size().expandedTo(PREFERRED_SIZE))
+        self.cards.refresh()
+        self.plots.redraw()
+        pixmap = QPixmap(self.size() * PICTURE_SCALE)
+        pixmap.setDevicePixelRatio(PICTURE_SCALE)
+        pixmap.fill(self._theme.color("surface"))
+        self.render(pixmap, QPoint())
+        if not pixmap.save(str(path)):
+            raise OSError(f"the picture could not be written to {path}")
+
+    def sizeHint(self) -> QSize:
+        return PREFERRED_SIZE
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(self.rect(), self._theme.color("surface"))
