@@ -8,7 +8,7 @@ from PySide6.QtCore import QPoint, QSize
 from PySide6.QtGui import QPainter, QPaintEvent, QPixmap
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.telemetry.plot_parts import AXIS_WIDTH, RIGHT_MARGIN
+from app.telemetry.plot_area import AXIS_WIDTH, RIGHT_MARGIN
 from app.telemetry.plots import TelemetryPlots
 from app.telemetry.readings import ReadingCards
 from app.telemetry.ribbon import PhaseRibbon

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter, QPolygonF
 
-from app.telemetry.plot_parts import PixelItem, make_pen
+from app.telemetry.pixel_items import PixelItem, make_pen
 from app.theme import LABEL_PX, Theme
 
 LANE_PX = 24.0  # kept free above the axis for markers, so that none hides a dot

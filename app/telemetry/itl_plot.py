@@ -9,8 +9,10 @@ from PySide6.QtGui import QColor, QPainter
 
 from app.telemetry.format import about_seconds, count, milliseconds
 from app.telemetry.itl_markers import LANE_PX, ItlMarkers, LateToken
+from app.telemetry.pixel_items import Dots, PixelItem
+from app.telemetry.plot_area import PlotArea
+from app.telemetry.plot_header import LegendEntry, PlotHeader
 from app.telemetry.plot_panel import EMPTY, PlotPanel
-from app.telemetry.plot_parts import Dots, LegendEntry, PixelItem, PlotArea, PlotHeader
 from app.telemetry.prefill_notice import PrefillNotice
 from app.telemetry.request_trace import RequestTrace
 from app.telemetry.scales import axis_top, covered

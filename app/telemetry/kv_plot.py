@@ -7,8 +7,10 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter
 
 from app.telemetry.format import count, three_digits
+from app.telemetry.pixel_items import Line, PixelItem, make_pen
+from app.telemetry.plot_area import PlotArea
+from app.telemetry.plot_header import LegendEntry, PlotHeader
 from app.telemetry.plot_panel import EMPTY, Curves, PlotPanel
-from app.telemetry.plot_parts import LegendEntry, Line, PixelItem, PlotArea, PlotHeader, make_pen
 from app.telemetry.request_trace import RequestTrace
 from app.telemetry.scales import axis_top, thin_by_stride
 from app.telemetry.telemetry_model import TelemetryModel

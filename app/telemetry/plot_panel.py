@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.telemetry.plot_parts import PlotArea, PlotHeader
+from app.telemetry.plot_area import PlotArea
+from app.telemetry.plot_header import PlotHeader
 from app.telemetry.request_trace import RequestTrace
 from app.telemetry.series import Array
 from app.telemetry.telemetry_model import TelemetryModel

@@ -10,10 +10,11 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.telemetry.itl_plot import ItlPlot
 from app.telemetry.kv_plot import KvPlot
+from app.telemetry.plot_area import AXIS_WIDTH, RIGHT_MARGIN
 from app.telemetry.plot_panel import Curves, PlotPanel
-from app.telemetry.plot_parts import AXIS_WIDTH, RIGHT_MARGIN, TimeAxis
 from app.telemetry.scales import time_range_s
 from app.telemetry.telemetry_model import TelemetryModel
+from app.telemetry.time_axis import TimeAxis
 from app.telemetry.utilization_plot import UtilizationPlot
 from app.theme import LABEL_PX, Theme
 

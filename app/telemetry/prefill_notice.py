@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter
 
-from app.telemetry.plot_parts import PREFILL_SHADE, PixelItem
+from app.telemetry.pixel_items import PREFILL_SHADE, PixelItem
 from app.theme import Theme
 
 _TEXT_PX = 12

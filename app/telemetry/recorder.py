@@ -10,15 +10,8 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from app.telemetry.csv_tables import (
-    COLUMNS,
-    REQUESTS,
-    SAMPLES,
-    SCHEMA_VERSION,
-    STEPS,
-    TOKENS,
-    Value,
-)
+from app.telemetry.csv_rows import RowWriter
+from app.telemetry.csv_tables import REQUESTS, SAMPLES, STEPS, TOKENS, Value
 from app.telemetry.request_trace import RunPhase
 from app.telemetry.session_log import SessionLog
 from engine.events import (
@@ -97,8 +90,7 @@ class CsvRecorder(QObject):
     ) -> None:
         super().__init__(parent)
         self._folder = folder
-        self._session_id = session_id
-        self._start_ns = clock()
+        self._rows = RowWriter(session_id, clock())
         self._log = SessionLog()
         self._loaded: ModelLoaded | None = None
         self._open: dict[str, _Request] = {}
@@ -237,9 +229,11 @@ class CsvRecorder(QObject):
             self._closed_ids.add(request.request_id)
         try:
             self._log.add(REQUESTS, [self._request_row(r) for r in over])
-            self._log.add(TOKENS, [row for r in over for row in self._token_rows(r)])
+            self._log.add(
+                TOKENS, [row for r in over for row in self._rows.tokens(r.tokens, r.painted_ns)]
+            )
             self._log.add(SAMPLES, [self._sample_row(s) for s in samples])
-            self._log.add(STEPS, [self._step_row(s) for s in steps])
+            self._log.add(STEPS, [self._rows.step(s) for s in steps])
         except OSError as error:
             self._tell(self._problem(self.tr("Metrics of this session were lost."), error, None))
 
@@ -255,88 +249,13 @@ class CsvRecorder(QObject):
             self._in_trouble = True
             self.problem_occurred.emit(problem)
 
-    # --- rows -----------------------------------------------------------------------------
-
     def _request_row(self, request: _Request) -> list[Value]:
-        known: dict[str, Value] = {
-            "schema_version": SCHEMA_VERSION,
-            "session_id": self._session_id,
-            "request_id": request.request_id,
-        }
         if isinstance(request.end, GenerationFinished):
-            metrics = request.end.metrics
-            return [known.get(c, getattr(metrics, c, None)) for c in COLUMNS[REQUESTS]]
-        known |= {"finish_reason": "failed", "completion_tokens": len(request.tokens)}
-        if loaded := self._loaded:
-            known |= {
-                "model": loaded.model.name,
-                "device": loaded.device_name,
-                "weight_format": loaded.config.weight_format,
-                "kv_format": loaded.config.kv_format,
-                "context_length": loaded.config.context_length,
-                "kernels": loaded.kernels,
-                "weight_bytes": loaded.weight_bytes,
-                "kv_bytes_reserved": loaded.kv_bytes_reserved,
-                "threads": loaded.threads,
-                "warmup_s": loaded.warmup_s,
-            }
-        return [known.get(c) for c in COLUMNS[REQUESTS]]
-
-    def _token_rows(self, request: _Request) -> list[list[Value]]:
-        rows: list[list[Value]] = []
-        for i, token in enumerate(request.tokens):
-            painted = request.painted_ns[i] if i < len(request.painted_ns) else None
-            rows.append(
-                [
-                    token.request_id,
-                    token.index,
-                    "decode" if token.index else "prefill",
-                    _ms(token.t_ns, token.t_send_ns),
-                    token.itl_ms,
-                    token.token_id,
-                    token.context_tokens,
-                    token.kv_bytes_used,
-                    None if painted is None else max(0.0, _ms(painted, token.t_ns)),
-                    self._session_id,
-                    _ms(token.t_ns, self._start_ns),
-                    token.step_id,
-                ]
-            )
-        return rows
+            return self._rows.finished(request.end.metrics)
+        return self._rows.failed(request.request_id, len(request.tokens), self._loaded)
 
     def _sample_row(self, row: _Sample) -> list[Value]:
-        sample = row.sample
         t_send_ns = None if row.request_id is None else self._t_send_ns[row.request_id]
-        return [
-            None if t_send_ns is None else _ms(sample.t_ns, t_send_ns),
-            row.request_id,
-            row.phase,
-            sample.gpu_util_pct,
-            sample.gpu_mem_used_bytes,
-            sample.gpu_power_w,
-            sample.cpu_util_pct,
-            sample.process_rss_bytes,
-            row.kv_bytes_used,
-            self._session_id,
-            _ms(sample.t_ns, self._start_ns),
-            sample.device_index,
-        ]
-
-    def _step_row(self, step: StepStats) -> list[Value]:
-        return [
-            self._session_id,
-            step.step_id,
-            _ms(step.t_ns, self._start_ns),
-            step.phase,
-            step.num_seqs,
-            step.num_tokens,
-            step.step_ms,
-            step.flops,
-            step.bytes,
-            step.mfu_pct,
-            step.mbu_pct,
-        ]
-
-
-def _ms(t_ns: int, from_ns: int) -> float:
-    return (t_ns - from_ns) / 1e6
+        return self._rows.sample(
+            row.sample, row.request_id, t_send_ns, row.phase, row.kv_bytes_used
+        )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from app.telemetry.csv_tables import COLUMNS, Value, append, file_of, lines, set_aside_if_foreign
 
@@ -19,9 +21,11 @@ class SessionLog:
     """
 
     def __init__(self) -> None:
-        self._spools = {
-            table: tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES) for table in COLUMNS
-        }
+        self._files = contextlib.ExitStack()
+        self._spools: dict[str, IO[bytes]] = {}
+        for table in COLUMNS:
+            spool = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
+            self._spools[table] = self._files.enter_context(spool)
         self._sizes = dict.fromkeys(COLUMNS, 0)
         self._written: dict[Path, int] = {}
 
@@ -49,5 +53,4 @@ class SessionLog:
 
     def close(self) -> None:
         """Drop everything."""
-        for spool in self._spools.values():
-            spool.close()
+        self._files.close()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from PySide6.QtCore import Qt
 
+from app.telemetry.pixel_items import Line, make_pen
+from app.telemetry.plot_area import PlotArea
+from app.telemetry.plot_header import LegendEntry, PlotHeader
 from app.telemetry.plot_panel import EMPTY, PlotPanel
-from app.telemetry.plot_parts import LegendEntry, Line, PlotArea, PlotHeader, make_pen
 from app.telemetry.scales import thin_by_mean
 from app.telemetry.series import Array
 from app.telemetry.telemetry_model import StepWindow, TelemetryModel

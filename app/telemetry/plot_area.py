@@ -1,0 +1,94 @@
+"""A plot's area: pyqtgraph's view and axis, with a fixed y range and a time axis to pan."""
+
+from __future__ import annotations
+
+import pyqtgraph as pg
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QColor
+
+from app.telemetry.pixel_items import PREFILL_SHADE, Backdrop, make_pen
+from app.telemetry.scales import tick_labels, ticks
+from app.telemetry.series import Array
+from app.theme import LABEL_PX, Theme
+
+AXIS_WIDTH = 34
+RIGHT_MARGIN = 8
+FLOOR_MARGIN = 8
+MIN_SPAN_S = 0.02
+
+
+class PlotArea(pg.PlotWidget):  # type: ignore[misc]
+    """A plot without border, menu or automatic ranges: x pans and zooms, y is set by its owner.
+
+    Signals:
+        panned(): the person moved or zoomed the time axis.
+        resized(): the plot area has another size.
+    """
+
+    panned = Signal()
+    resized = Signal()
+
+    def __init__(self, theme: Theme, num_ticks: int) -> None:
+        super().__init__()
+        self._num_ticks = num_ticks
+        self._y_axis: tuple[float, float, float] | None = None
+        plot = self.getPlotItem()
+        plot.hideButtons()
+        plot.setMenuEnabled(False)
+        plot.hideAxis("bottom")
+        # The lowest tick's label is centred on the floor: half of it stands below.
+        plot.setContentsMargins(0, 0, RIGHT_MARGIN, FLOOR_MARGIN)
+        self.setFrameShape(self.Shape.NoFrame)
+        self.setAccessibleName(self.tr("Plot"))
+        self._axis = plot.getAxis("left")
+        self._axis.setWidth(AXIS_WIDTH)
+        self._axis.setStyle(tickLength=0, tickTextOffset=8, hideOverlappingLabels=False)
+        self.view_box = plot.getViewBox()
+        self.view_box.disableAutoRange()
+        self.view_box.setMouseEnabled(x=True, y=False)
+        self.view_box.setLimits(xMin=0.0, minXRange=MIN_SPAN_S)
+        self.view_box.setDefaultPadding(0.0)
+        self.view_box.sigRangeChangedManually.connect(self.panned)
+        self.view_box.sigResized.connect(self.resized)
+        self.backdrop = Backdrop()
+        self.addItem(self.backdrop, ignoreBounds=True)
+        self.set_theme(theme)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Take another colour set or scale."""
+        self.setBackground(theme.color("surface"))
+        self._axis.setPen(make_pen(QColor(0, 0, 0, 0), 1))
+        self._axis.setTextPen(theme.color("faint"))
+        self._axis.setTickFont(theme.font(LABEL_PX))
+        self.backdrop.grid_color = theme.color("line")
+        self.backdrop.shade_color = theme.color("prefill", PREFILL_SHADE)
+        self.backdrop.update()
+
+    def set_y_axis(self, top: float, lane_px: float = 0.0) -> None:
+        """Let y run from zero to `top`, with `lane_px` kept free above it for markers."""
+        wanted = (top, lane_px, float(self.view_box.height()))
+        if wanted == self._y_axis:
+            return  # laying out the labels anew costs more than drawing the data
+        self._y_axis = wanted
+        positions = ticks(0.0, top, self._num_ticks)
+        labels = tick_labels(positions)
+        self._axis.setTicks([list(zip(positions, labels, strict=True))])
+        self.backdrop.grid = positions
+        self.backdrop.update()
+        height = wanted[2]
+        stretch = height / (height - lane_px) if height > 2 * lane_px else 1.0
+        self.view_box.setYRange(0.0, top * stretch, padding=0)
+
+    def points_for(self, x: Array) -> int:
+        """How many points of a line over `x` the pixels can show at the present zoom."""
+        if len(x) < 2:
+            return len(x)
+        start, end = self.view_box.viewRange()[0]
+        share = (x[-1] - x[0]) / max(end - start, MIN_SPAN_S)
+        return max(64, int(self.view_box.width() * share))
+
+    def set_shade(self, shade: tuple[float, float] | None) -> None:
+        """Shade the prefill from start to end in seconds, None for no shade."""
+        if shade != self.backdrop.shade:
+            self.backdrop.shade = shade
+            self.backdrop.update()
