@@ -27,7 +27,7 @@ from engine.models.registry import model_class
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.session import EngineError
-from engine.tokenizer import Tokenizer, load_tokenizer
+from engine.tokenizer import Tokenizer
 from kernels.select import select_kernels
 
 log = logging.getLogger("engine.load")
@@ -93,7 +93,7 @@ def model_info(checkpoint: Checkpoint) -> ModelInfo:
         weight_formats=memory.weight_format_infos(checkpoint),
         kv_formats=KV_FORMATS,
         has_chat_template=checkpoint.chat_template is not None,
-        default_sampling=checkpoint.generation_defaults.sampling,
+        default_sampling=checkpoint.default_sampling,
     )
 
 
@@ -169,8 +169,12 @@ def load_model(
     blocks = BlockManager(len(groups), num_blocks, config.block_size, config.prefix_caching)
     scheduler = Scheduler(blocks, config.max_num_seqs, config.max_num_batched_tokens)
     runner = ModelRunner(model, cache)
-    tokenizer = load_tokenizer(checkpoint)
-    template = ChatTemplate(checkpoint.chat_template, tokenizer.bos_token, tokenizer.eos_token)
+    tokenizer = checkpoint.tokenizer()
+    template = ChatTemplate(
+        checkpoint.chat_template,
+        tokenizer.token_text(tokenizer.bos_token_id),
+        tokenizer.token_text(tokenizer.eos_token_id),
+    )
     load_s = time.perf_counter() - started
 
     yield progress("warming up", total, total)

@@ -47,7 +47,10 @@ class ScheduledStep:
 
 
 class Scheduler:
-    """Owns the waiting and running queues; the block manager owns the blocks."""
+    """Owns the waiting and running queues; the block manager owns the blocks.
+
+    `num_preemptions` counts those since the start.
+    """
 
     def __init__(
         self, blocks: BlockManager, max_num_seqs: int, max_num_batched_tokens: int
@@ -57,6 +60,7 @@ class Scheduler:
         self._max_num_batched_tokens = max_num_batched_tokens
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
+        self.num_preemptions = 0
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence behind the others."""
@@ -131,6 +135,7 @@ class Scheduler:
         self._blocks.release(sequence)
         sequence.num_computed_tokens = 0
         sequence.num_preemptions += 1
+        self.num_preemptions += 1
         self._waiting.appendleft(sequence)
 
     @staticmethod

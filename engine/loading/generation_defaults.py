@@ -11,7 +11,7 @@ from engine.config import SamplingParams
 DEFAULT_SAMPLING = SamplingParams(temperature=0.7, top_p=0.9)
 
 # What `transformers` samples with when generation_config.json says do_sample and no more.
-_LIBRARY_SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
+_LIBRARY_SAMPLING: dict[str, Any] = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
 
 # Control tokens that end a turn; a model that has one ends its answers with it, whatever the
 # eos of its tokenizer is (Llama 3: eos <|end_of_text|>, turns end with <|eot_id|>).
@@ -45,25 +45,21 @@ def default_sampling(config: Mapping[str, Any]) -> SamplingParams:
     A value that makes no sense is passed over: a wrong default must not keep a model from loading.
     """
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-    given = {name: config[name] for name in names if config.get(name) is not None}
-    penalty = {k: v for k, v in given.items() if k == "repetition_penalty"}
+    given = {name: config[name] for name in names if _is_valid(name, config.get(name))}
     if config.get("do_sample") is False:
-        return _valid({"temperature": 0.0, **penalty})
+        return SamplingParams(repetition_penalty=given.get("repetition_penalty", 1.0))
     if not given and not config.get("do_sample"):
         return DEFAULT_SAMPLING
-    return _valid({**_LIBRARY_SAMPLING, **given})
+    return SamplingParams(**_LIBRARY_SAMPLING | given)
 
 
-def _valid(values: Mapping[str, Any]) -> SamplingParams:
-    """The sampling with those of `values` that are in range."""
-    accepted: dict[str, Any] = {}
-    for name, value in values.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or (name == "top_k" and not isinstance(value, int)):
-            continue
-        try:
-            SamplingParams(**{name: value})
-        except ValueError:
-            continue
-        accepted[name] = value
-    return SamplingParams(**accepted)
+def _is_valid(name: str, value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (name == "top_k" and not isinstance(value, int)):
+        return False
+    accepted: dict[str, Any] = {name: value}
+    try:
+        SamplingParams(**accepted)
+    except ValueError:
+        return False
+    return True
