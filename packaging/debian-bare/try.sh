@@ -93,8 +93,8 @@ say "$(git -C "$root$INSIDE" log -1 --format='%h %s')"
 attempt "make test, from nothing" make -C "$INSIDE" test "${make_args[@]}"
 attempt "set-up again, which must cost nothing" \
   python3 "$INSIDE/packaging/bootstrap.py" --extras test,dev
-attempt "without a display: one sentence, and no window" \
-  sh -c "! $INSIDE/.venv/bin/phasescope"
+attempt "without a display: exit code 1 and one line" sh -c \
+  "$INSIDE/.venv/bin/phasescope 2>err; code=\$?; cat err; test \$code -eq 1 -a \$(wc -l <err) -eq 1"
 attempt "the window, unattended" env QT_QPA_PLATFORM=offscreen "$INSIDE/.venv/bin/phasescope" \
   --prompt "Explain the KV cache in two sentences." --max-tokens 64 \
   --export /home/fresh/out --screenshot /home/fresh/out/window.png --exit-when-done
