@@ -75,13 +75,13 @@ def bubble_document(text: str, theme: Theme, width: int, limit: int) -> QTextDoc
     return document
 
 
-def prose_document(prose: Prose, theme: Theme, width: int) -> QTextDocument:
-    """Rendered Markdown without code cards."""
+def prose_document(prose: Prose, theme: Theme, width: int, *, first: bool) -> QTextDocument:
+    """Rendered Markdown without code cards; the `first` of a row begins without a margin."""
     document = _empty_document(theme.font(CONVERSATION_PX), width)
     document.setDefaultStyleSheet(_prose_style(theme))
     document.setHtml(prose.html)
     _set_code_font(document, theme)
-    _trim_outer_margins(document)
+    _trim_outer_margins(document, first)
     _style_tables(document, theme)
     return document
 
@@ -207,14 +207,14 @@ def _fragments(block: QTextBlock) -> list[QTextFragment]:
     return fragments
 
 
-def _trim_outer_margins(document: QTextDocument) -> None:
-    for block, edge in ((document.firstBlock(), "top"), (document.lastBlock(), "bottom")):
-        format_ = QTextBlockFormat()
-        if edge == "top":
-            format_.setTopMargin(0)
-        else:
-            format_.setBottomMargin(0)
-        QTextCursor(block).mergeBlockFormat(format_)
+def _trim_outer_margins(document: QTextDocument, first: bool) -> None:
+    end = QTextBlockFormat()
+    end.setBottomMargin(0)
+    QTextCursor(document.lastBlock()).mergeBlockFormat(end)
+    if first:
+        start = QTextBlockFormat()
+        start.setTopMargin(0)
+        QTextCursor(document.firstBlock()).mergeBlockFormat(start)
 
 
 def _style_tables(document: QTextDocument, theme: Theme) -> None:

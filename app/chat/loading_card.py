@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
-    QLabel,
     QProgressBar,
     QPushButton,
-    QSizePolicy,
     QVBoxLayout,
     QWidget,
 )
 
+from app.chat.elided_label import ElidedLabel
 from app.chat.stats_line import figure
 from app.chat.styles import button_style, label_style
 from app.theme import CONTROL_PX, LABEL_PX, Theme
@@ -36,11 +35,8 @@ class LoadingCard(QFrame):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._model_name = ""
-        self._title = QLabel()
-        self._title.setTextFormat(Qt.TextFormat.PlainText)
-        self._title.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self._detail = QLabel()
-        self._detail.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._title = ElidedLabel()
+        self._detail = ElidedLabel()
         self._bar = QProgressBar(textVisible=False)
         self._bar.setFixedHeight(6)
         self._bar.setRange(0, _STEPS)
@@ -79,16 +75,16 @@ class LoadingCard(QFrame):
             "warming up": self.tr("Warming up %1"),
         }[progress.stage]
         name = self._model_name or self.tr("the model")
-        self._title.setText(stage.replace("%1", name))
+        self._title.set_whole_text(stage.replace("%1", name))
         total = progress.total_bytes
         share = min(1.0, progress.done_bytes / total) if total > 0 else 0.0
         self._bar.setValue(round(share * _STEPS))
-        self._detail.setText("   ".join(self._details(progress)))
+        self._detail.set_whole_text("   ".join(self._details(progress)))
 
     def set_cancelling(self) -> None:
         """Say that the wish to cancel was heard and the loading is about to end."""
         self._cancel.setEnabled(False)
-        self._detail.setText(self.tr("Cancelling…"))
+        self._detail.set_whole_text(self.tr("Cancelling…"))
 
     def set_theme(self, theme: Theme) -> None:
         """Draw with other colours or sizes."""

@@ -173,14 +173,16 @@ class RowContentCache:
         return RowContent((block,), answer_geometry(widths, [size], 0, ()), live=live)
 
     def _answer(self, message: ChatMessage, widths: Widths) -> RowContent:
-        blocks = []
+        blocks: list[TextBlock] = []
         for segment in parse_answer(message.text):
             if isinstance(segment, Code):
                 width = widths.code(segment.indent)
                 document = code_document(segment, self._theme, width)
                 blocks.append(TextBlock(document, code=segment, indent=segment.indent))
             else:
-                document = prose_document(segment, self._theme, widths.prose(segment.indent))
+                document = prose_document(
+                    segment, self._theme, widths.prose(segment.indent), first=not blocks
+                )
                 blocks.append(TextBlock(document, indent=segment.indent))
         if not blocks:
             words = translate("ChatDelegate", "No text.")

@@ -43,3 +43,13 @@ def scroll_bar_style(theme: Theme) -> str:
     QScrollBar::add-line, QScrollBar::sub-line {{ height: 0; }}
     QScrollBar::add-page, QScrollBar::sub-page {{ background: transparent; }}
     """
+
+
+def input_style(theme: Theme) -> str:
+    """A field of one line."""
+    return f"""
+    QLineEdit {{ color: {theme.text}; background: {theme.surface}; border-radius: 6px;
+                 border: 1px solid {theme.line}; padding: 5px 7px;
+                 placeholder-text-color: {theme.muted}; }}
+    QLineEdit:focus {{ border-color: {theme.faint}; }}
+    """

@@ -107,7 +107,7 @@ class ChatView(QWidget):
         card_row = QHBoxLayout(self._card_place)
         card_row.setContentsMargins(16, 8, 16, 8)
         card_row.addStretch(1)
-        card_row.addWidget(self.loading_card, 100)
+        card_row.addWidget(self.loading_card, 100, Qt.AlignmentFlag.AlignVCenter)
         card_row.addStretch(1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)

@@ -1,0 +1,80 @@
+"""Draws the rows of the chats list: quiet headings and titles in rounded rows."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QModelIndex, QObject, QPersistentModelIndex, QRectF, QSize, Qt
+from PySide6.QtGui import QFontMetrics, QPainter
+from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+
+from app.chat.chat_rows import ChatRowsModel
+from app.chat.styles import input_style
+from app.theme import CONTROL_PX, LABEL_PX, Theme
+
+ROW_RADIUS = 6
+PADDING = 8
+
+_Index = QModelIndex | QPersistentModelIndex
+_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+
+
+class ChatRowDelegate(QStyledItemDelegate):
+    """Draws the rows of a `ChatRowsModel` and edits their titles in place."""
+
+    def __init__(self, theme: Theme, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+
+    def set_theme(self, theme: Theme) -> None:
+        """Draw with other colours or sizes."""
+        self._theme = theme
+
+    def _is_heading(self, index: _Index) -> bool:
+        model = index.model()
+        row = model.row_at(index) if isinstance(model, ChatRowsModel) else None
+        return row is not None and row.is_heading
+
+    # Qt overrides
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
+        theme, box = self._theme, option.rect
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        if self._is_heading(index):
+            painter.setFont(theme.font(LABEL_PX + 1, bold=True))
+            painter.setPen(theme.color("muted"))
+            box = box.adjusted(0, 8, 0, 0)
+        else:
+            marked = bool(option.state & QStyle.StateFlag.State_Selected)
+            under_mouse = bool(option.state & QStyle.StateFlag.State_MouseOver)
+            if marked or under_mouse:
+                painter.setPen(Qt.PenStyle.NoPen)
+                painter.setBrush(theme.color("raised", 1.0 if marked else 0.5))
+                painter.drawRoundedRect(QRectF(box).adjusted(0, 1, 0, -1), ROW_RADIUS, ROW_RADIUS)
+            if option.state & QStyle.StateFlag.State_HasFocus:
+                painter.setPen(theme.color("faint"))
+                painter.setBrush(Qt.BrushStyle.NoBrush)
+                ring = QRectF(box).adjusted(0.5, 1.5, -0.5, -1.5)
+                painter.drawRoundedRect(ring, ROW_RADIUS, ROW_RADIUS)
+            painter.setFont(theme.font(CONTROL_PX))
+            painter.setPen(theme.color("text" if marked else "muted"))
+        inner = box.adjusted(PADDING, 0, -PADDING, 0)
+        elide = Qt.TextElideMode.ElideRight
+        text = str(index.data())
+        painter.drawText(inner, _LEFT, painter.fontMetrics().elidedText(text, elide, inner.width()))
+        painter.restore()
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: _Index) -> QSize:
+        height = QFontMetrics(self._theme.font(CONTROL_PX)).height()
+        return QSize(0, height + (20 if self._is_heading(index) else 18))
+
+    def createEditor(self, parent: QWidget, option: QStyleOptionViewItem, index: _Index) -> QWidget:
+        editor = QLineEdit(parent)
+        editor.setFont(self._theme.font(CONTROL_PX))
+        editor.setStyleSheet(input_style(self._theme))
+        editor.setAccessibleName(self.tr("Title of the chat"))
+        return editor
+
+    def updateEditorGeometry(
+        self, editor: QWidget, option: QStyleOptionViewItem, index: _Index
+    ) -> None:
+        editor.setGeometry(option.rect.adjusted(0, 1, 0, -1))
