@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Literal, cast
+from typing import Literal
 
 from PySide6.QtCore import QByteArray, QObject, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontDatabase, QGuiApplication, QIcon, QPainter, QPalette, QPixmap
@@ -65,7 +65,7 @@ class Appearance(QObject):
 
     def _wanted(self) -> ThemeName:
         if self._choice != "system":
-            return cast(ThemeName, self._choice)
+            return self._choice
         dark = QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
         return "dark" if dark else "light"
 

@@ -24,11 +24,9 @@ MONO_FAMILY = "JetBrains Mono"
 # Which text stands on which background somewhere in the window; each pair is held to a
 # contrast of at least MIN_CONTRAST by a test.
 MIN_CONTRAST = 4.5
-TEXT_PAIRS = tuple(
-    (text, background)
-    for text in ("text", "muted", "faint")
-    for background in ("window", "side", "surface", "raised")
-) + (
+_GROUNDS = ("window", "side", "surface", "raised")
+TEXT_PAIRS = (
+    *((text, ground) for text in ("text", "muted", "faint") for ground in _GROUNDS),
     ("text", "bubble"),
     ("muted", "bubble"),
     ("on_stop", "stop"),

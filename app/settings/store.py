@@ -21,7 +21,8 @@ class Settings(QObject):
 
     Unknown keys of a newer version are kept in the file untouched. A value of the wrong kind
     counts as its default. A file that cannot be read at all is renamed `.bad`; `problem` then
-    says so, as it does when the file cannot be written.
+    says so, as it does when the file cannot be written. With `read_only` changes hold for this
+    session and nothing is written.
 
     Signals:
         changed(str key): a value is different now.
@@ -29,8 +30,11 @@ class Settings(QObject):
 
     changed = Signal(str)
 
-    def __init__(self, file: Path, parent: QObject | None = None) -> None:
+    def __init__(
+        self, file: Path, *, read_only: bool = False, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
+        self._read_only = read_only
         self._file = file
         self._values: dict[str, Any] = {}
         self._unknown: dict[str, Any] = {}
@@ -52,7 +56,8 @@ class Settings(QObject):
             self._values.pop(setting.key, None)
         else:
             self._values[setting.key] = value
-        self._write()
+        if not self._read_only:
+            self._write()
         self.changed.emit(setting.key)
 
     def _read(self) -> None:

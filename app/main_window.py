@@ -1,0 +1,562 @@
+"""The window: puts the parts together and connects what happens in one with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QSize, Qt, QUrl
+from PySide6.QtGui import QActionGroup, QCloseEvent, QDesktopServices, QGuiApplication, QResizeEvent
+from PySide6.QtWidgets import (
+    QInputDialog,
+    QMainWindow,
+    QMenu,
+    QToolBar,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app import folders
+from app.actions import Actions
+from app.appearance import Appearance, ThemeChoice
+from app.cards import CardAction, CardStack, CardText
+from app.chat.chats_list import ChatsList
+from app.chat.composer import Composer
+from app.chat.message_list import MessageList
+from app.chat.model import ChatModel
+from app.chat.store import ChatStore
+from app.chat.view import ChatView
+from app.conversations import Conversations
+from app.dialogs import pages
+from app.dialogs.text_page import TextPage
+from app.engine_link.controller import EngineController, EngineState
+from app.file_actions import FileActions
+from app.model_loading import ModelLoading
+from app.model_menus import FORMAT_NAMES, ModelMenus, weights_value
+from app.run_bar import RunBar
+from app.sampling import effective_sampling
+from app.sampling_popover import SamplingPopover
+from app.settings.schema import (
+    FONT_SCALE,
+    RECENT_MODELS,
+    SHOW_CHATS,
+    SHOW_TELEMETRY,
+    THEME,
+    WINDOW_GEOMETRY,
+    WINDOW_STATE,
+)
+from app.settings.store import Settings
+from app.status_line import StatusLine
+from app.telemetry.dock import TelemetryPanel
+from app.telemetry.format import count
+from app.telemetry.phase_badge import BadgePhase, PhaseBadge
+from app.telemetry.strip import TelemetryStrip
+from app.telemetry_link import TelemetryLink
+from app.theme import Theme
+from app.window_layout import WindowLayout
+from engine.config import EngineConfig, SamplingParams
+from engine.events import LoadFailed, LoadProgress, ModelLoaded, PrefillProgress, TokenEvent
+
+DEFAULT_SIZE = QSize(1440, 900)
+SCALE_STEP = 0.1
+COLUMN_MARGIN = 28
+SCREEN_SHARE = 0.94
+_BADGE: dict[EngineState, BadgePhase] = {
+    EngineState.LOADING: "loading",
+    EngineState.PREFILLING: "prefill",
+    EngineState.DECODING: "decode",
+    EngineState.STOPPING: "stopping",
+}
+
+
+class MainWindow(QMainWindow):
+    """Owns every part of the window and the controller's shutdown.
+
+    Attributes:
+        controller, conversations, loading, telemetry: what the parts of the window work with.
+    """
+
+    def __init__(
+        self,
+        appearance: Appearance,
+        settings: Settings,
+        controller: EngineController,
+        chats_folder: Path | None = None,
+    ) -> None:
+        super().__init__()
+        self._appearance = appearance
+        self._settings = settings
+        self.controller = controller
+        theme = appearance.theme
+        self.cards = CardStack(theme)
+        self.loading = ModelLoading(controller, settings, self.cards, self)
+        self.telemetry = TelemetryLink(controller, settings, self)
+        store = ChatStore(chats_folder or folders.chats_folder())
+        self.conversations = Conversations(controller, store, settings, self)
+        self._make_parts(theme)
+        self._make_menus()
+        self._lay_out(theme)
+        self._connect_engine()
+        self._connect_chats()
+        self._connect_rest()
+        self._restore()
+        self._show_chat(self.conversations.current)
+        self._show_state()
+
+    # --- what others call -----------------------------------------------------------------
+
+    def start(self, given: dict[str, Any] | None = None) -> None:
+        """Begin to work, once the window is shown: engine, sensors, saved chats, first model."""
+        self.controller.start()
+        self.telemetry.start()
+        self.conversations.read()
+        if self._settings.problem:
+            self._tell(CardText(self._settings.problem), "settings")
+        self.loading.load_first(given)
+
+    def tell_crash(self, line: str) -> None:
+        """Say that something uncaught happened; the log has the details."""
+        text = CardText(
+            self.tr("Something went wrong in the window."),
+            line,
+            self.tr("You can go on; the log has the details."),
+        )
+        folder = QUrl.fromLocalFile(str(folders.log_folder()))
+        show = CardAction(self.tr("Show the log"), lambda: QDesktopServices.openUrl(folder))
+        self.cards.show_card("crash", "error", text, [show])
+
+    def empty_curves(self) -> list[str]:
+        """Names of the plotted curves that have no point, after a last redraw."""
+        self.panel.plots.redraw()
+        return [name for name, (x, _) in self.panel.plots.curves().items() if len(x) == 0]
+
+    # --- building -------------------------------------------------------------------------
+
+    def _make_parts(self, theme: Theme) -> None:
+        self.chats_list = ChatsList(theme)
+        self.chats_list.setObjectName("chatsList")
+        self.chats_list.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.chat_view = ChatView(theme)
+        self.composer = Composer(theme)
+        self.panel = TelemetryPanel(theme, self.telemetry.model)
+        self.strip = TelemetryStrip(theme, self.telemetry.model)
+        self.badge = PhaseBadge(theme)
+        self.run_bar = RunBar(theme, self.badge)
+        self.status = StatusLine(theme)
+        self.sampling = SamplingPopover(self._settings, self)
+        self.files = FileActions(self, self._settings, self.cards, self.telemetry, self.panel)
+        self._themed = (
+            self.chats_list,
+            self.chat_view,
+            self.composer,
+            self.panel,
+            self.strip,
+            self.badge,
+            self.run_bar,
+            self.status,
+            self.cards,
+        )
+
+    def _make_menus(self) -> None:
+        self.menus = ModelMenus(self)
+        self.menus.set_recent(self._settings.get(RECENT_MODELS))
+        self.actions_table = Actions(
+            self,
+            self._handlers(),
+            {
+                "recent": self.menus.recent,
+                "device": self.menus.device,
+                "weights": self.menus.weights,
+                "cache": self.menus.cache,
+                "theme": self._fill_theme_menu,
+            },
+        )
+        model, weights, kv, context = (QMenu(t, self) for t in self._bar_titles())
+        for name in ("model.starter", "model.open_file", "model.open_folder"):
+            model.addAction(self.actions_table[name])
+        self.menus.recent(model)
+        model.addSeparator()
+        self.menus.device(model)
+        model.addSeparator()
+        model.addAction(self.actions_table["model.reload"])
+        model.addAction(self.actions_table["model.unload"])
+        self.menus.weights(weights)
+        self.menus.kv(kv)
+        self.menus.context(context)
+        self.run_bar.set_menus(model, weights, kv, context)
+
+    def _bar_titles(self) -> tuple[str, str, str, str]:
+        return self.tr("Model"), self.tr("Weights"), self.tr("KV cache"), self.tr("Context")
+
+    def _handlers(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "file.new_chat": self.conversations.new_chat,
+            "file.export": self.files.export,
+            "file.record": self.files.record,
+            "file.save_picture": self.files.save_picture,
+            "file.quit": self.close,
+            "chat.send": lambda: self._send(self.composer.text()),
+            "chat.stop": self.conversations.stop,
+            "chat.regenerate": self.conversations.regenerate,
+            "chat.copy_answer": self.chat_view.copy_last_answer,
+            "chat.rename": self._rename_chat,
+            "chat.delete": self._delete_chat,
+            "model.starter": self.loading.open_starter,
+            "model.open_file": self.files.open_model_file,
+            "model.open_folder": self.files.open_model_folder,
+            "model.reload": self.loading.reload,
+            "model.unload": self.controller.unload,
+            "view.chats": self._want_chats,
+            "view.telemetry": self._want_panels,
+            "view.follow": self.panel.plots.follow,
+            "view.larger": lambda: self._scale(SCALE_STEP),
+            "view.smaller": lambda: self._scale(-SCALE_STEP),
+            "view.reset_text": lambda: self._scale(None),
+            "help.metrics": lambda: self._page(self.tr("Metric definitions"), pages.metrics_page()),
+            "help.shortcuts": lambda: self._page(
+                self.tr("Keyboard shortcuts"), pages.shortcuts_page()
+            ),
+            "help.about": lambda: self._page(self.tr("About Phasescope"), pages.about_page()),
+        }
+
+    def _lay_out(self, theme: Theme) -> None:
+        conversation = QWidget()
+        column = QVBoxLayout(conversation)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        card_row = QVBoxLayout()
+        card_row.setContentsMargins(COLUMN_MARGIN, 12, COLUMN_MARGIN, 0)
+        card_row.addWidget(self.cards)
+        column.addLayout(card_row)
+        column.addWidget(self.chat_view, 1)
+        column.addWidget(self.composer)
+        self.parts = WindowLayout(
+            self, theme, self.chats_list, conversation, self.panel, self.strip
+        )
+        bar = QToolBar(self.tr("Toolbar"), self)
+        bar.setObjectName("toolbar")
+        bar.setMovable(False)
+        bar.toggleViewAction().setEnabled(False)
+        bar.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
+        bar.addWidget(self.run_bar)
+        self.addToolBar(bar)
+        self.statusBar().setSizeGripEnabled(False)
+        self.statusBar().addWidget(self.status, 1)
+
+    # --- connecting -----------------------------------------------------------------------
+
+    def _connect_engine(self) -> None:
+        controller = self.controller
+        controller.state_changed.connect(lambda _: self._show_state())
+        controller.load_started.connect(self._on_load_started)
+        controller.load_progressed.connect(self._on_load_progressed)
+        controller.model_loaded.connect(self._on_model_loaded)
+        controller.load_failed.connect(self._on_load_failed)
+        controller.model_unloaded.connect(self._show_model)
+        controller.events_received.connect(self._on_events)
+        self.chat_view.loading_card.cancel_requested.connect(self._cancel_load)
+        self.loading.wanted_changed.connect(self._on_wanted_changed)
+        self.loading.estimate_answered.connect(self.menus.show_estimate)
+        self.loading.open_requested.connect(self.files.open_model_file)
+        self.menus.change_requested.connect(self.loading.change)
+        self.menus.estimate_requested.connect(self.loading.ask_estimate)
+        self.menus.custom_context_requested.connect(self._ask_context)
+        self.menus.recent_requested.connect(self.loading.open)
+        self.files.model_chosen.connect(self.loading.open)
+
+    def _connect_chats(self) -> None:
+        chats, view = self.conversations, self.chat_view
+        self.composer.send_requested.connect(self._send)
+        self.composer.stop_requested.connect(chats.stop)
+        view.regenerate_requested.connect(chats.regenerate)
+        view.action_requested.connect(self._on_chat_action)
+        view.example_chosen.connect(self._on_example)
+        self.chats_list.new_requested.connect(chats.new_chat)
+        self.chats_list.chat_selected.connect(self._on_chat_selected)
+        self.chats_list.rename_requested.connect(chats.rename)
+        self.chats_list.delete_requested.connect(chats.delete)
+        self.chats_list.undo_delete_requested.connect(chats.undo_delete)
+        chats.chats_changed.connect(self._show_chats)
+        chats.current_changed.connect(self._show_chat)
+        chats.activity_changed.connect(self._show_state)
+        chats.request_sent.connect(self.telemetry.request_sent)
+        chats.context_changed.connect(self._show_context)
+        chats.draft_returned.connect(self._on_draft_returned)
+        chats.problem_found.connect(lambda what, why: self._tell(CardText(what, why), "chats"))
+
+    def _connect_rest(self) -> None:
+        self._appearance.theme_changed.connect(self._on_theme_changed)
+        self._settings.changed.connect(self._on_setting_changed)
+        self.run_bar.sampling_requested.connect(self.sampling.open_under)
+        self.run_bar.chats_requested.connect(self.parts.open_drawer)
+        self.sampling.system_prompt_edited.connect(self.conversations.set_system_prompt)
+        self.strip.panels_requested.connect(lambda: self.parts.want_panels(True))
+        self.parts.arranged.connect(self._on_arranged)
+        self.parts.panels_wanted.connect(lambda on: self._settings.set(SHOW_TELEMETRY, on))
+        self.parts.chats_wanted.connect(lambda on: self._settings.set(SHOW_CHATS, on))
+        self.status.notice_requested.connect(self._show_notices)
+        self.telemetry.recording_changed.connect(self._on_recording_changed)
+        self.telemetry.watch_painting(self.chat_view.findChild(MessageList).viewport())
+
+    # --- engine ---------------------------------------------------------------------------
+
+    def _on_load_started(self, config: EngineConfig) -> None:
+        self.chat_view.loading_card.start(Path(config.model_path).stem)
+        self._show_state()
+
+    def _on_load_progressed(self, progress: LoadProgress) -> None:
+        if self.controller.state is EngineState.LOADING:
+            self.chat_view.loading_card.update_progress(progress)
+
+    def _on_model_loaded(self, _loaded: ModelLoaded) -> None:
+        self._show_model()
+        self.composer.setFocus()
+
+    def _on_load_failed(self, _failure: LoadFailed) -> None:
+        self._show_model()
+
+    def _cancel_load(self) -> None:
+        self.chat_view.loading_card.set_cancelling()
+        self.controller.stop_loading()
+
+    def _on_events(self, events: list[object]) -> None:
+        request = self.conversations.current_request
+        for event in reversed(events):
+            if isinstance(event, TokenEvent | PrefillProgress) and event.request_id == request:
+                self.status.set_kv_used(event.kv_bytes_used)
+                break
+
+    def _on_wanted_changed(self, config: EngineConfig | None) -> None:
+        self.menus.set_model(self.controller.model, config)
+
+    def _show_model(self) -> None:
+        loaded = self.controller.model
+        self.menus.set_model(loaded, self.loading.wanted)
+        self.status.set_model(loaded)
+        self.status.set_notice(loaded.notices[0] if loaded and loaded.notices else "")
+        name = loaded.model.name if loaded else ""
+        bar = self.run_bar
+        bar.model.set_value(name or self.tr("Choose a model"))
+        bar.weights.set_value(weights_value(loaded) if loaded else "–")
+        bar.kv.set_value(FORMAT_NAMES[loaded.config.kv_format] if loaded else "–")
+        bar.context.set_value(count(loaded.config.context_length) if loaded else "–")
+        self._show_sampling()
+        self.chat_view.set_model_name(name)
+        self.composer.set_model_name(name)
+        self.conversations.refresh_context()
+        self._show_state()
+
+    def _show_sampling(self) -> None:
+        loaded = self.controller.model
+        default = loaded.model.default_sampling if loaded else SamplingParams()
+        self.sampling.set_defaults(default)
+        temperature = effective_sampling(self._settings, default).temperature
+        greedy = self.tr("greedy")
+        self.run_bar.sampling.set_value(f"{temperature:g}" if temperature else greedy)
+        self.run_bar.arrange()
+
+    def _show_state(self) -> None:
+        """Bring badge, status bar, composer and actions in line with what is going on."""
+        state = self.controller.state
+        running = self.conversations.running_request
+        loading = self.controller.loading is not None
+        ready = self.controller.model is not None and not loading
+        shown = self.controller.phase(running) if running else state
+        if not loading and not running and ready:
+            shown = EngineState.READY
+        self.badge.set_phase(_BADGE.get(shown, "idle"))
+        self.status.set_state(shown)
+        self.chat_view.set_loading(loading)
+        self.composer.set_generating(running is not None)
+        self.composer.set_ready(ready, "" if ready else self._why_not(loading))
+        has_messages = bool(self.conversations.current.chat.messages)
+        has_model = self.controller.model is not None
+        self.actions_table.enable(
+            chat_send=ready and running is None,
+            chat_stop=running is not None,
+            chat_regenerate=ready and running is None and has_messages,
+            chat_copy_answer=has_messages,
+            chat_rename=has_messages,
+            chat_delete=has_messages,
+            model_reload=has_model and not loading,
+            model_unload=has_model or loading,
+        )
+
+    def _why_not(self, loading: bool) -> str:
+        if loading:
+            return self.tr("The model is loading")
+        return self.tr("Load a model first")
+
+    # --- chats ----------------------------------------------------------------------------
+
+    def _send(self, text: str) -> None:
+        if self.conversations.send(text):
+            self.composer.clear()
+
+    def _on_example(self, text: str) -> None:
+        if not self.conversations.send(text):
+            self.composer.set_text(text)
+            self.composer.setFocus()
+
+    def _on_draft_returned(self, text: str) -> None:
+        if not self.composer.text().strip():
+            self.composer.set_text(text)
+
+    def _on_chat_action(self, action: str) -> None:
+        name, _, value = action.partition(":")
+        if name == "context":
+            self.loading.change({"context_length": int(value)})
+        elif name == "new-chat":
+            self.conversations.new_chat()
+
+    def _on_chat_selected(self, chat_id: str) -> None:
+        self.conversations.select(chat_id)
+        self.parts.close_drawer()
+
+    def _rename_chat(self) -> None:
+        self._want_chats(True)
+        self.chats_list.rename_current()
+
+    def _delete_chat(self) -> None:
+        self._want_chats(True)
+        self.chats_list.delete_current()
+
+    def _show_chats(self) -> None:
+        self.chats_list.set_chats(self.conversations.chats)
+        self.chats_list.set_current(self.conversations.current.chat.id)
+        self._show_title()
+
+    def _show_chat(self, model: ChatModel) -> None:
+        self.chat_view.set_model(model)
+        self.sampling.set_system_prompt(model.chat.system_prompt)
+        self.telemetry.model.select(self.conversations.current_request)
+        self._show_chats()
+        self.conversations.refresh_context()
+        self.composer.setFocus()
+
+    def _show_title(self) -> None:
+        title = self.conversations.current.chat.title
+        self.setWindowTitle(f"{title} — Phasescope" if title else "Phasescope")
+
+    def _show_context(self, used: int) -> None:
+        loaded = self.controller.model
+        limit = loaded.config.context_length if loaded else None
+        self.composer.set_context(used if limit else None, limit)
+
+    # --- window ---------------------------------------------------------------------------
+
+    def _want_chats(self, wanted: bool) -> None:
+        self.parts.want_chats(wanted)
+
+    def _want_panels(self, wanted: bool) -> None:
+        self.parts.want_panels(wanted)
+
+    def _on_arranged(self) -> None:
+        for name, shown in (
+            ("view.chats", self.parts.chats_shown),
+            ("view.telemetry", self.parts.panels_shown),
+        ):
+            action = self.actions_table[name]
+            action.blockSignals(True)
+            action.setChecked(shown)
+            action.blockSignals(False)
+        self.run_bar.show_chats_button(not self.parts.chats_shown)
+
+    def _on_recording_changed(self, on: bool) -> None:
+        action = self.actions_table["file.record"]
+        action.blockSignals(True)
+        action.setChecked(on)
+        action.blockSignals(False)
+        self.status.set_recording(on)
+
+    def _on_setting_changed(self, key: str) -> None:
+        if key in (THEME.key, FONT_SCALE.key):
+            self._appearance.choose(self._theme_choice(), self._settings.get(FONT_SCALE))
+        elif key == RECENT_MODELS.key:
+            self.menus.set_recent(self._settings.get(RECENT_MODELS))
+        else:
+            self._show_sampling()
+
+    def _on_theme_changed(self, theme: Theme) -> None:
+        for part in self._themed:
+            part.set_theme(theme)
+        self.parts.set_theme(theme)
+        self.status.set_state(self.controller.state)
+
+    def _theme_choice(self) -> ThemeChoice:
+        choice = self._settings.get(THEME)
+        return "light" if choice == "light" else "dark" if choice == "dark" else "system"
+
+    def _fill_theme_menu(self, menu: QMenu) -> None:
+        submenu = menu.addMenu(self.tr("&Theme"))
+        group = QActionGroup(submenu)
+        names = {
+            "system": self.tr("Like the system"),
+            "light": self.tr("Light"),
+            "dark": self.tr("Dark"),
+        }
+        for choice, name in names.items():
+            action = submenu.addAction(name)
+            action.setCheckable(True)
+            action.setChecked(choice == self._settings.get(THEME))
+            group.addAction(action)
+            action.triggered.connect(lambda _=False, c=choice: self._settings.set(THEME, c))
+
+    def _scale(self, step: float | None) -> None:
+        scale = 1.0 if step is None else round(self._settings.get(FONT_SCALE) + step, 2)
+        if FONT_SCALE.accepts(scale):
+            self._settings.set(FONT_SCALE, scale)
+
+    def _ask_context(self) -> None:
+        loaded = self.controller.model
+        if loaded is None:
+            return
+        dialog = QInputDialog(self)
+        dialog.setWindowTitle(self.tr("Context length"))
+        dialog.setLabelText(self.tr("Tokens, up to {0}").format(count(loaded.model.context_length)))
+        dialog.setInputMode(QInputDialog.InputMode.IntInput)
+        dialog.setIntRange(16, loaded.model.context_length)
+        dialog.setIntValue(loaded.config.context_length or 0)
+        dialog.intValueSelected.connect(lambda n: self.loading.change({"context_length": n}))
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+
+    def _show_notices(self) -> None:
+        loaded = self.controller.model
+        for notice in loaded.notices if loaded else ():
+            copy = CardAction(self.tr("Copy"), partial(QGuiApplication.clipboard().setText, notice))
+            self.cards.show_card(f"notice {notice}", "notice", CardText(notice), [copy])
+
+    def _tell(self, text: CardText, topic: str) -> None:
+        self.cards.show_card(topic, "error", text)
+
+    def _page(self, title: str, html: str) -> None:
+        TextPage(self._appearance.theme, title, html, self).show()
+
+    def _restore(self) -> None:
+        available = self.screen().availableSize() * SCREEN_SHARE
+        self.resize(DEFAULT_SIZE.boundedTo(available))
+        self.parts.restore(self._settings.get(WINDOW_GEOMETRY), self._settings.get(WINDOW_STATE))
+        if not self._settings.get(SHOW_CHATS):
+            self.parts.want_chats(False)
+        if not self._settings.get(SHOW_TELEMETRY):
+            self.parts.want_panels(False)
+        self.parts.rearrange()
+
+    # Qt overrides
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.parts.rearrange()
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        geometry, state = self.parts.save()
+        self._settings.set(WINDOW_GEOMETRY, geometry)
+        self._settings.set(WINDOW_STATE, state)
+        self.hide()
+        self.conversations.close()
+        self.telemetry.close()
+        self.controller.shutdown()
+        super().closeEvent(event)

@@ -1,0 +1,265 @@
+"""Menus made of what is known at run time: formats, context lengths, devices, recent models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QAction, QActionGroup
+from PySide6.QtWidgets import QLabel, QMenu, QWidget, QWidgetAction
+
+from app.engine_link.worker import EngineProblem
+from app.telemetry.format import count, memory
+from engine.config import EngineConfig, MemoryEstimate, ModelInfo, WeightFormatInfo
+from engine.events import ModelLoaded
+
+SMALLEST_CONTEXT = 512
+ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
+FORMAT_NAMES = {
+    "fp32": "FP32",
+    "bf16": "BF16",
+    "fp16": "FP16",
+    "int8": "INT8",
+    "int4": "INT4",
+}
+
+
+class ModelMenus(QObject):
+    """Fills the Weights, Cache, Device and recent menus for the loaded model.
+
+    Hovering over a choice asks for its memory; the answer stands in the menu's last line, before
+    anything is loaded.
+
+    Signals:
+        change_requested(dict): EngineConfig fields to load the present model with.
+        custom_context_requested()
+        recent_requested(str path)
+        estimate_requested(dict): fields whose memory is asked for.
+    """
+
+    change_requested = Signal(object)
+    custom_context_requested = Signal()
+    recent_requested = Signal(str)
+    estimate_requested = Signal(object)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._window = parent
+        self._model: ModelLoaded | None = None
+        self._wanted: EngineConfig | None = None
+        self._recent: list[str] = []
+        self._memory_lines: list[QLabel] = []
+        self._fills: list[tuple[QMenu, Callable[[QMenu], None]]] = []
+
+    def set_model(self, model: ModelLoaded | None, wanted: EngineConfig | None) -> None:
+        """Offer what this model can be loaded as; `wanted` is the choice in force."""
+        self._model, self._wanted = model, wanted
+        self._refill()
+
+    def set_recent(self, paths: list[str]) -> None:
+        """Offer these models again, newest first."""
+        self._recent = paths
+        self._refill()
+
+    def show_estimate(self, answer: MemoryEstimate | EngineProblem) -> None:
+        """Put the memory of the hovered choice into the last line."""
+        text = answer.what if isinstance(answer, EngineProblem) else self._memory_text(answer)
+        for line in self._memory_lines:
+            line.setText(text)
+
+    # --- places to fill -------------------------------------------------------------------
+
+    def weights(self, menu: QMenu) -> None:
+        """Make `menu` offer the weight formats."""
+        self._keep_filled(menu, self._fill_weights)
+
+    def kv(self, menu: QMenu) -> None:
+        """Make `menu` offer the KV cache formats."""
+        self._keep_filled(menu, self._fill_kv)
+
+    def context(self, menu: QMenu) -> None:
+        """Make `menu` offer the context lengths."""
+        self._keep_filled(menu, self._fill_context)
+
+    def cache(self, menu: QMenu) -> None:
+        """Make `menu` offer formats and context lengths under each other."""
+        self._keep_filled(menu, self._fill_cache)
+
+    def device(self, menu: QMenu) -> None:
+        """Add a Device submenu to `menu`."""
+        self._keep_filled(menu.addMenu(self.tr("&Device")), self._fill_device)
+
+    def recent(self, menu: QMenu) -> None:
+        """Add a submenu of recent models to `menu`."""
+        self._keep_filled(menu.addMenu(self.tr("Re&cent models")), self._fill_recent)
+
+    # --- filling --------------------------------------------------------------------------
+
+    def _keep_filled(self, menu: QMenu, fill: Callable[[QMenu], None]) -> None:
+        menu.setToolTipsVisible(True)
+        self._fills.append((menu, fill))
+        menu.aboutToShow.connect(lambda: self.estimate_requested.emit({}))
+        menu.hovered.connect(self._on_hovered)
+        fill(menu)
+
+    def _refill(self) -> None:
+        self._memory_lines.clear()
+        for menu, fill in self._fills:
+            menu.clear()
+            fill(menu)
+
+    def _fill_weights(self, menu: QMenu) -> None:
+        if self._model is None or self._wanted is None:
+            self._say_no_model(menu)
+            return
+        group = QActionGroup(menu)
+        for each in self._model.model.weight_formats:
+            action = self._choice(menu, group, {"weight_format": each.name})
+            action.setText(f"{each.label}\t{memory(each.weight_bytes).text}")
+            action.setToolTip(self._bits(each))
+            action.setChecked(each.name == self._wanted.weight_format)
+        self._add_memory_line(menu)
+
+    def _fill_kv(self, menu: QMenu) -> None:
+        if self._model is None or self._wanted is None:
+            self._say_no_model(menu)
+            return
+        self._add_kv(menu, self._model, self._wanted)
+        self._add_memory_line(menu)
+
+    def _fill_context(self, menu: QMenu) -> None:
+        if self._model is None:
+            self._say_no_model(menu)
+            return
+        self._add_contexts(menu, self._model)
+        self._add_memory_line(menu)
+
+    def _fill_cache(self, menu: QMenu) -> None:
+        if self._model is None or self._wanted is None:
+            self._say_no_model(menu)
+            return
+        self._add_heading(menu, self.tr("Format"))
+        self._add_kv(menu, self._model, self._wanted)
+        menu.addSeparator()
+        self._add_heading(menu, self.tr("Context length"))
+        self._add_contexts(menu, self._model)
+        self._add_memory_line(menu)
+
+    def _fill_device(self, menu: QMenu) -> None:
+        if self._model is None or self._wanted is None:
+            self._say_no_model(menu)
+            return
+        group = QActionGroup(menu)
+        for name in ("auto", *self._model.capabilities.devices):
+            action = self._choice(menu, group, {"device": name})
+            action.setText(self.tr("Automatic") if name == "auto" else name.upper())
+            action.setChecked(name == self._wanted.device)
+
+    def _fill_recent(self, menu: QMenu) -> None:
+        menu.menuAction().setVisible(bool(self._recent))
+        for path in self._recent:
+            action = menu.addAction(Path(path).name)
+            action.setToolTip(path)
+            action.triggered.connect(lambda _=False, p=path: self.recent_requested.emit(p))
+
+    def _add_kv(self, menu: QMenu, model: ModelLoaded, wanted: EngineConfig) -> None:
+        group = QActionGroup(menu)
+        context = model.config.context_length or 0
+        automatic = "fp32" if wanted.weight_format == "fp32" else "bf16"
+        for name in dict.fromkeys(("auto", *model.model.kv_formats)):
+            format_name = automatic if name == "auto" else name
+            action = self._choice(menu, group, {"kv_format": name})
+            label = FORMAT_NAMES.get(format_name, format_name.upper())
+            if name == "auto":
+                label = self.tr("Automatic ({0})").format(label)
+            size = kv_bytes_per_token(model, format_name) * context
+            action.setText(f"{label}\t{memory(size).text}")
+            action.setToolTip(self.tr("For {0} tokens of context").format(count(context)))
+            action.setChecked(name == wanted.kv_format)
+
+    def _add_contexts(self, menu: QMenu, model: ModelLoaded) -> None:
+        group = QActionGroup(menu)
+        present = model.config.context_length or 0
+        for tokens in context_choices(model.model, present):
+            action = self._choice(menu, group, {"context_length": tokens})
+            label = self.tr("{0} tokens").format(count(tokens))
+            action.setText(f"{label}\t{memory(tokens * model.kv_bytes_per_token).text}")
+            action.setChecked(tokens == present)
+        custom = menu.addAction(self.tr("Custom…"))
+        custom.triggered.connect(self.custom_context_requested)
+
+    def _choice(self, menu: QMenu, group: QActionGroup, change: dict[str, Any]) -> QAction:
+        action = menu.addAction("")
+        action.setCheckable(True)
+        action.setData(change)
+        group.addAction(action)
+        action.triggered.connect(lambda _=False, c=change: self.change_requested.emit(c))
+        return action
+
+    def _add_heading(self, menu: QMenu, text: str) -> None:
+        self._add_label(menu, text, "label")
+
+    def _add_memory_line(self, menu: QMenu) -> None:
+        menu.addSeparator()
+        text = self._memory_text(self._model.memory) if self._model else ""
+        self._memory_lines.append(self._add_label(menu, text, "faint"))
+
+    def _add_label(self, menu: QMenu, text: str, tone: str) -> QLabel:
+        label = QLabel(text, menu)
+        label.setProperty("tone", tone)
+        label.setContentsMargins(12, 6, 12, 6)
+        label.setTextFormat(Qt.TextFormat.PlainText)
+        holder = QWidgetAction(menu)
+        holder.setDefaultWidget(label)
+        holder.setEnabled(False)
+        menu.addAction(holder)
+        return label
+
+    def _say_no_model(self, menu: QMenu) -> None:
+        menu.addAction(self.tr("Load a model first")).setEnabled(False)
+
+    def _on_hovered(self, action: QAction) -> None:
+        change = action.data()
+        if isinstance(change, dict):
+            self.estimate_requested.emit(change)
+
+    def _bits(self, info: WeightFormatInfo) -> str:
+        text = self.tr("{nominal} bits a weight, {real} with scales")
+        return text.format(nominal=f"{info.nominal_bits:.3g}", real=f"{info.bits_per_weight:.3g}")
+
+    def _memory_text(self, estimate: MemoryEstimate) -> str:
+        parts = self.tr("Weights {weights}, KV cache {kv}, workspace {workspace}").format(
+            weights=memory(estimate.weight_bytes).text,
+            kv=memory(estimate.kv_bytes).text,
+            workspace=memory(estimate.workspace_bytes).text,
+        )
+        there = self.tr("{available} available, {freed} freed by unloading").format(
+            available=memory(estimate.available_bytes).text,
+            freed=memory(estimate.freed_by_unload_bytes).text,
+        )
+        verdict = "" if estimate.fits else self.tr("\nDoes not fit")
+        return f"{parts}\n{there}{verdict}"
+
+
+def context_choices(model: ModelInfo, present: int) -> list[int]:
+    """Context lengths worth offering: powers of two up to the model's own, and the present one."""
+    choices = {model.context_length, present} - {0}
+    length = SMALLEST_CONTEXT
+    while length < model.context_length:
+        choices.add(length)
+        length *= 2
+    return sorted(choices)
+
+
+def kv_bytes_per_token(model: ModelLoaded, kv_format: str) -> int:
+    """What a token takes in another KV format: as in the present one, by element size."""
+    present = ELEMENT_BYTES[model.config.kv_format]
+    return model.kv_bytes_per_token * ELEMENT_BYTES[kv_format] // present
+
+
+def weights_value(model: ModelLoaded) -> str:
+    """The toolbar's word for the weights: "INT8", or what the file holds."""
+    name = model.config.weight_format
+    return FORMAT_NAMES.get(name) or model.model.stored_format.split(",")[0]
