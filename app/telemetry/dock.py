@@ -17,7 +17,7 @@ from app.theme import Theme
 
 PICTURE_SCALE = 2
 PREFERRED_SIZE = QSize(512, 720)
-MINIMUM_WIDTH = 360
+MINIMUM_WIDTH = 360  # at 100 % text size
 
 
 class TelemetryPanel(QWidget):
@@ -25,7 +25,6 @@ class TelemetryPanel(QWidget):
 
     def __init__(self, theme: Theme, model: TelemetryModel) -> None:
         super().__init__()
-        self._theme = theme
         self.cards = ReadingCards(theme, model)
         self.ribbon = PhaseRibbon(theme, model, left=AXIS_WIDTH, right=RIGHT_MARGIN)
         self.plots = TelemetryPlots(theme, model)
@@ -40,13 +39,14 @@ class TelemetryPanel(QWidget):
         column.addLayout(cards_row)
         column.addWidget(self.ribbon)
         column.addWidget(self.plots, 1)
-        self.setMinimumWidth(MINIMUM_WIDTH)
+        self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or scale."""
         self._theme = theme
         for part in (self.cards, self.ribbon, self.plots):
             part.set_theme(theme)
+        self.setMinimumWidth(theme.px(MINIMUM_WIDTH))
         self.update()
 
     def save_picture(self, path: Path) -> None:

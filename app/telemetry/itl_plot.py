@@ -21,9 +21,9 @@ from app.telemetry.telemetry_model import TelemetryModel
 from app.theme import Theme
 
 _NUM_TICKS = 4
-_HEADROOM = 1.3
+_HEADROOM = 1.5
 # The axis keeps its end while the data fills a share of it between these, so it does not twitch.
-_CALM = (0.45, 0.92)
+_CALM = (0.4, 0.92)
 _EMPTY_TOP_MS = 14.0
 _BAND_ALPHA = 0.2
 _DOT_PX = 3.2

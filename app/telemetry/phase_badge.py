@@ -8,7 +8,7 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from app.theme import CONTROL_PX, Theme
+from app.theme import CONTROL_PX, Theme, ThemeName
 
 BadgePhase = Literal["idle", "loading", "prefill", "decode", "stopping"]
 _TOKENS: dict[BadgePhase, str] = {
@@ -18,7 +18,8 @@ _TOKENS: dict[BadgePhase, str] = {
     "decode": "decode",
     "stopping": "stop",
 }
-_FILL_ALPHA = 0.14
+# How much of its colour the fill has; more would cost the word its contrast.
+_FILL: dict[ThemeName, float] = {"dark": 0.18, "light": 0.1}
 _DOT = 3.5
 _PADDING = 11
 _HEIGHT = 24
@@ -64,11 +65,21 @@ class PhaseBadge(QWidget):
         return words[phase]
 
     def colors(self, phase: BadgePhase) -> tuple[QColor, QColor]:
-        """Text and fill; stopping is white on red, for red text would be hard to read."""
+        """Text and opaque fill; stopping is white on red, for red text would be hard to read."""
         if phase == "stopping":
             return self._theme.color("on_stop"), self._theme.color("stop")
-        token = _TOKENS[phase]
-        return self._theme.color(token), self._theme.color(token, _FILL_ALPHA)
+        text, surface = self._theme.color(_TOKENS[phase]), self._theme.color("surface")
+        share = _FILL[self._theme.name]
+
+        def mixed(top: float, bottom: float) -> float:
+            return share * top + (1 - share) * bottom
+
+        fill = QColor.fromRgbF(
+            mixed(text.redF(), surface.redF()),
+            mixed(text.greenF(), surface.greenF()),
+            mixed(text.blueF(), surface.blueF()),
+        )
+        return text, fill
 
     def sizeHint(self) -> QSize:
         metrics = QFontMetricsF(self.font())

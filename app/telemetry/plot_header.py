@@ -124,10 +124,12 @@ class PlotHeader(QWidget):
         self._fit()
 
     def _fit(self) -> None:
-        for short in (False, True):
-            self._subtitle.setText(self._subtitles[short])
+        full, short = self._subtitles
+        # In full, in short, and where even that is too wide without the subtitle.
+        for subtitle, is_short in ((full, False), (short, True), ("", True)):
+            self._subtitle.setText(subtitle)
             for label, entry in self._names:
-                label.setText(entry.short if short else entry.name)
+                label.setText(entry.short if is_short else entry.name)
             if self._needed_width() <= self.width():
                 return
 

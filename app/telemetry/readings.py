@@ -197,6 +197,8 @@ class ReadingCards(QWidget):
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(self._gap)
+        # The row must be able to become too narrow, for that is when it folds.
+        self._grid.setSizeConstraint(QGridLayout.SizeConstraint.SetNoConstraint)
         self._can_fold = framed
         self._columns = 0
         model.changed.connect(self.refresh)

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QWidget
 from app.telemetry.readings import ReadingCards
 from app.telemetry.ribbon import PhaseRibbon
 from app.telemetry.telemetry_model import TelemetryModel
-from app.theme import CONTROL_PX, Theme
+from app.theme import Theme
 
 STRIP_HEIGHT = 64
 
@@ -44,12 +44,6 @@ class TelemetryStrip(QWidget):
         self.setFixedHeight(max(STRIP_HEIGHT, round(STRIP_HEIGHT * theme.scale)))
         self.ribbon.set_theme(theme)
         self.cards.set_theme(theme)
-        self._button.setFont(theme.font(CONTROL_PX))
-        self._button.setStyleSheet(
-            f"QPushButton {{ background: {theme.raised}; color: {theme.text}; padding: 4px 11px;"
-            f" border: 1px solid {theme.line}; border-radius: 6px; }}"
-            f"QPushButton:hover, QPushButton:focus {{ border-color: {theme.muted}; }}"
-        )
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from app.appearance import register_fonts
 from app.telemetry.telemetry_model import TelemetryModel
 from app.theme import Theme, load_theme
 from tests.app.telemetry.story import Clock
@@ -25,6 +27,12 @@ def model(qtbot: QtBot, clock: Clock) -> Iterator[TelemetryModel]:
     yield model
     model.select(None)
     model.deleteLater()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bundled_fonts(qapp: QApplication) -> None:
+    """Widths are those of the fonts the program ships."""
+    register_fonts()
 
 
 @pytest.fixture
