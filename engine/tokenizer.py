@@ -6,11 +6,14 @@ a stream of single tokens and the whole answer cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import tokenizers
+
+from engine.session import EngineError
 
 # How the vocabulary spells bytes: GPT-2's printable stand-ins, or SentencePiece's "▁" for a space
 # and <0x0A> for bytes without a piece.
@@ -71,8 +74,9 @@ class Tokenizer:
         With `add_special_tokens` in the frame (BOS, EOS) that the model's own configuration adds.
         Other threads run meanwhile.
         """
-        # Only the batch call lets go of the GIL.
-        [encoding] = self._backend.encode_batch_fast([_valid(text)], add_special_tokens=False)
+        with library_failures():
+            # Only the batch call lets go of the GIL.
+            [encoding] = self._backend.encode_batch_fast([_valid(text)], add_special_tokens=False)
         ids: list[int] = encoding.ids
         if add_special_tokens:
             return [*self._traits.prefix_ids, *ids, *self._traits.suffix_ids]
@@ -126,6 +130,22 @@ class Tokenizer:
         if self._traits.has_byte_tokens and is_byte_token(token):
             return bytes([int(token[3:5], 16)])
         return token.replace(_SPACE, " ").encode("utf-8")
+
+
+@contextmanager
+def library_failures() -> Iterator[None]:
+    """Turn what the library raises over a broken tokenizer, a Rust panic too, into EngineError."""
+    try:
+        yield
+    except BaseException as error:
+        # A panic is no Exception, and its class cannot be imported to be named here.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise EngineError(
+            "The tokenizer failed.",
+            f"Its description is broken: {str(error)[:200]}.",
+            "Download the model again, or choose another one.",
+        ) from error
 
 
 def is_byte_token(token: str) -> bool:

@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from engine.loading.files import CheckpointError, unsupported
 from engine.loading.generation_defaults import END_OF_TURN_TOKENS
-from engine.tokenizer import Tokenizer, TokenizerTraits, end_of_turn_ids
+from engine.tokenizer import Tokenizer, TokenizerTraits, end_of_turn_ids, library_failures
 
 _SPACE = "\u2581"
 _MAX_PIECE_LENGTH = 256  # SentencePiece trains pieces of 16; longer ones would cost time squared
@@ -165,7 +165,7 @@ def _bpe(
     byte_fallback: bool = False,
     ignore_merges: bool = False,
 ) -> tokenizers.Tokenizer:
-    try:
+    with library_failures():
         model = models.BPE(
             vocab=ids,
             merges=merges,
@@ -174,9 +174,7 @@ def _bpe(
             byte_fallback=byte_fallback,
             ignore_merges=ignore_merges,
         )
-    except Exception as error:
-        raise _broken(str(error)[:200]) from error
-    return tokenizers.Tokenizer(model)
+        return tokenizers.Tokenizer(model)
 
 
 def _ids(vocabulary: GgufVocabulary) -> dict[str, int]:

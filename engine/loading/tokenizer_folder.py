@@ -11,7 +11,7 @@ import tokenizers
 
 from engine.loading.files import CheckpointError, bad_file, checked_size, unsupported
 from engine.loading.generation_defaults import END_OF_TURN_TOKENS
-from engine.tokenizer import Alphabet, Tokenizer, TokenizerTraits, end_of_turn_ids
+from engine.tokenizer import Alphabet, Tokenizer, TokenizerTraits, end_of_turn_ids, library_failures
 
 _MAX_TOKENIZER_BYTES = 256 * 2**20  # a vocabulary of 262,000 takes 33 MB
 _PROBE = "a"
@@ -67,9 +67,11 @@ def _read_backend(path: Path) -> tokenizers.Tokenizer:
     if checked_size(path) > _MAX_TOKENIZER_BYTES:
         raise bad_file(path, "It is too large for a tokenizer.")
     try:
-        return tokenizers.Tokenizer.from_buffer(path.read_bytes())
-    except Exception as error:
-        raise bad_file(path, f"It holds no tokenizer: {str(error)[:200]}.") from error
+        data = path.read_bytes()
+    except OSError as error:
+        raise bad_file(path, f"{error.strerror or error}.") from error
+    with library_failures():
+        return tokenizers.Tokenizer.from_buffer(data)
 
 
 def _decoder_parts(backend: tokenizers.Tokenizer) -> list[dict[str, Any]]:
@@ -102,8 +104,9 @@ def _strips_leading_space(part: dict[str, Any]) -> bool:
 
 def _frame(backend: tokenizers.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What the tokenizer's post-processor puts before and after a text."""
-    bare = backend.encode(_PROBE, add_special_tokens=False).ids
-    framed = backend.encode(_PROBE, add_special_tokens=True).ids
+    with library_failures():
+        bare = backend.encode(_PROBE, add_special_tokens=False).ids
+        framed = backend.encode(_PROBE, add_special_tokens=True).ids
     for start in range(len(framed) - len(bare) + 1):
         if framed[start : start + len(bare)] == bare:
             return tuple(framed[:start]), tuple(framed[start + len(bare) :])
