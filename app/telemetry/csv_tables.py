@@ -106,22 +106,22 @@ Value = str | int | float | None
 
 
 def cell(value: Value) -> str:
-    """A value as it stands in a table: "." decimal, never scientific, blank for no value."""
+    """A value as it stands in a table: "." decimal, never scientific, blank for no value; one line."""
     if value is None:
         return ""
     if isinstance(value, float):
         if not math.isfinite(value):
             return ""
         return f"{value:.6f}".rstrip("0").rstrip(".")
-    return str(value)
+    return str(value).replace("\r", " ").replace("\n", " ")
 
 
 def lines(rows: Sequence[Sequence[Value]]) -> bytes:
-    """Rows as UTF-8 CSV lines."""
+    """Rows as UTF-8 CSV lines; what a file name holds that is no text becomes "?"."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([cell(value) for value in row] for row in rows)
-    return text.getvalue().encode("utf-8")
+    return text.getvalue().encode("utf-8", "replace")
 
 
 def header(table: str) -> bytes:
