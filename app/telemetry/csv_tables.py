@@ -106,7 +106,7 @@ Value = str | int | float | None
 
 
 def cell(value: Value) -> str:
-    """A value as it stands in a table: "." decimal, never scientific, blank for no value; one line."""
+    """A value as it stands in a table: "." decimal, no exponent, one line, blank for no value."""
     if value is None:
         return ""
     if isinstance(value, float):
