@@ -35,7 +35,7 @@ MAX_SOURCE_CHARS = 2**19  # the longest templates known have 30,000
 _BUDGET_CHARS = 16 * 2**20
 _BUDGET_FACTOR = 64
 _ITEM_COST = 16  # an entry of a list takes about as much memory as this many characters
-_MAX_ITEMS = 2**17
+_MAX_ITEMS = 2**15  # entries in one value, five a turn of a chat
 _MAX_INT_BITS = 4096
 _MAX_INDENT = 64
 
