@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.detokenizer import Detokenizer
 
 SPECIAL = 0
+UNTIMED = settings(deadline=None)  # the machine may be busy
 
 
 class Pieces:
@@ -62,6 +63,7 @@ CUTS = st.lists(st.integers(0, 2**16), max_size=30)
 LETTERS = st.text(alphabet="abé漢", max_size=30)
 
 
+@UNTIMED
 @given(data=st.binary(max_size=60), cuts=CUTS, strip=st.booleans())
 def test_any_bytes_in_any_split_make_the_whole(data: bytes, cuts: list[int], strip: bool) -> None:
     """Valid UTF-8 or not, the pieces concatenate to decoding all ids at once."""
@@ -70,6 +72,7 @@ def test_any_bytes_in_any_split_make_the_whole(data: bytes, cuts: list[int], str
     assert "".join(stream(vocabulary, ids)) == vocabulary.decode(ids)
 
 
+@UNTIMED
 @given(text=st.text(max_size=20), cuts=CUTS)
 def test_valid_text_never_shows_a_replacement_character(text: str, cuts: list[int]) -> None:
     """No character is released before its last byte."""
@@ -81,6 +84,7 @@ def test_valid_text_never_shows_a_replacement_character(text: str, cuts: list[in
     assert released == text
 
 
+@UNTIMED
 @given(
     text=LETTERS,
     cuts=CUTS,
@@ -99,6 +103,7 @@ def test_stop_strings_cut_whatever_the_split(
     assert detokenizer.stopped == any(s in text for s in stop)
 
 
+@UNTIMED
 @given(text=LETTERS, stop=st.text(alphabet="abé漢", min_size=1, max_size=4))
 def test_no_part_of_a_stop_string_is_ever_shown(text: str, stop: str) -> None:
     """What is released at any moment is a beginning of the final text: nothing is taken back."""
