@@ -105,25 +105,32 @@ def open_checkpoint(path: str) -> Checkpoint:
 
     Reads headers only. Raises CheckpointError (an EngineError) saying what, why and what next.
     """
-    location = Path(path).expanduser()
+    location = Path(path)
     try:
-        if location.is_dir():
-            return _open_folder(location)
-        if not location.exists():
-            raise CheckpointError(
-                "not_found",
-                f"{location.name or path!r} was not found.",
-                f"There is no file or folder {location}.",
-                "Check the path, or choose another model.",
-            )
-    except (OSError, ValueError) as error:  # no permission, a name too long, a NUL in it
+        location = location.expanduser()
+        is_folder, exists = location.is_dir(), location.exists()
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL in it, no home
+        raise _cannot_open(location, error) from error
+    if not exists or not path:
         raise CheckpointError(
             "not_found",
-            f"{location.name or path!r} cannot be opened.",
-            f"{getattr(error, 'strerror', None) or error}.",
+            f"{location.name or repr(path)} was not found.",
+            f"There is no file or folder {location}.",
             "Check the path, or choose another model.",
-        ) from error
-    return _open_file(location)
+        )
+    try:
+        return _open_folder(location) if is_folder else _open_file(location)
+    except OSError as error:  # no permission, a disk that is gone
+        raise _cannot_open(location, error) from error
+
+
+def _cannot_open(location: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        "not_found",
+        f"{location.name[:80] or 'The model'} cannot be opened.",
+        f"{getattr(error, 'strerror', None) or error}.",
+        "Check the path and its permissions, or choose another model.",
+    )
 
 
 def _open_folder(folder: Path) -> Checkpoint:
