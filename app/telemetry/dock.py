@@ -8,7 +8,7 @@ from PySide6.QtCore import QPoint, QSize
 from PySide6.QtGui import QPainter, QPaintEvent, QPixmap
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.telemetry.plot_area import AXIS_WIDTH, RIGHT_MARGIN
+from app.telemetry.plot_area import RIGHT_MARGIN
 from app.telemetry.plots import TelemetryPlots
 from app.telemetry.readings import ReadingCards
 from app.telemetry.ribbon import PhaseRibbon
@@ -26,7 +26,7 @@ class TelemetryPanel(QWidget):
     def __init__(self, theme: Theme, model: TelemetryModel) -> None:
         super().__init__()
         self.cards = ReadingCards(theme, model)
-        self.ribbon = PhaseRibbon(theme, model, left=AXIS_WIDTH, right=RIGHT_MARGIN)
+        self.ribbon = PhaseRibbon(theme, model, aligned=True)
         self.plots = TelemetryPlots(theme, model)
         self.plots.time_range_changed.connect(self.ribbon.set_time_range)
         self.ribbon.set_time_range(*self.plots.time_range)

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter, QPolygonF
 
+from app.telemetry.labels import label_height
 from app.telemetry.pixel_items import PixelItem, make_pen
 from app.theme import LABEL_PX, Theme
 
-LANE_PX = 24.0  # kept free above the axis for markers, so that none hides a dot
 _MAX_LABELS = 3
 _TRIANGLE = 4.0
+
+
+def lane_px(theme: Theme) -> float:
+    """What is kept free above the axis for markers, so that none hides a dot."""
+    return label_height(theme) + 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,7 @@ class ItlMarkers(PixelItem):
         painter.drawLine(QPointF(x, area.top()), QPointF(x, area.bottom()))
         font = self.theme.font(LABEL_PX, bold=True)
         metrics = QFontMetricsF(font)
-        rect = self.pill_rect(
-            x, area, metrics.horizontalAdvance(text) + 12, min(LANE_PX - 4, metrics.height() + 4)
-        )
+        rect = self.pill_rect(x, area, metrics.horizontalAdvance(text) + 12, metrics.height() + 4)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(color)
         painter.drawRoundedRect(rect, 4, 4)
@@ -81,7 +84,7 @@ class ItlMarkers(PixelItem):
         return rect
 
     def _draw_late(self, painter: QPainter, area: QRectF, pill: QRectF) -> None:
-        edge = area.top() + LANE_PX
+        edge = area.top() + lane_px(self.theme)
         marks = self._triangles(area, pill)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(self.theme.color("decode"))
@@ -97,6 +100,7 @@ class ItlMarkers(PixelItem):
 
     def _triangles(self, area: QRectF, pill: QRectF) -> list[tuple[QRectF, LateToken]]:
         marks = []
+        height = label_height(self.theme)
         seen: set[int] = set()
         for token in sorted(self.late, key=lambda t: -t.itl_ms):
             x = self.px(token.t_s, 0).x()
@@ -104,9 +108,11 @@ class ItlMarkers(PixelItem):
             if not area.left() <= x <= area.right() or round(x / _TRIANGLE) in seen:
                 continue
             seen.add(round(x / _TRIANGLE))
-            rect = QRectF(x - _TRIANGLE, area.top() + 9, 2 * _TRIANGLE, 2 * _TRIANGLE - 1)
+            rect = QRectF(
+                x - _TRIANGLE, area.top() + height / 2 + 2, 2 * _TRIANGLE, 2 * _TRIANGLE - 1
+            )
             if not pill.isEmpty() and pill.adjusted(-2, 0, 2, 0).intersects(rect):
-                rect.moveTop(pill.bottom() + 5)
+                rect.moveTop(pill.bottom() + max(5.0, height / 2 - 1))
             marks.append((rect, token))
         return marks
 

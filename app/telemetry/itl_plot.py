@@ -8,7 +8,7 @@ from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor, QPainter
 
 from app.telemetry.format import about_seconds, count, milliseconds
-from app.telemetry.itl_markers import LANE_PX, ItlMarkers, LateToken
+from app.telemetry.itl_markers import ItlMarkers, LateToken, lane_px
 from app.telemetry.pixel_items import Dots, PixelItem
 from app.telemetry.plot_area import PlotArea
 from app.telemetry.plot_header import LegendEntry, PlotHeader
@@ -25,6 +25,7 @@ _HEADROOM = 1.5
 # The axis keeps its end while the data fills a share of it between these, so it does not twitch.
 _CALM = (0.4, 0.92)
 _EMPTY_TOP_MS = 14.0
+_SECONDS_FROM_MS = 5_000.0
 _BAND_ALPHA = 0.2
 _DOT_PX = 3.2
 
@@ -52,7 +53,6 @@ class ItlPlot(PlotPanel):
         area = PlotArea(theme, _NUM_TICKS)
         super().__init__(theme, PlotHeader(theme), area)
         self.header.set_title(self.tr("Inter-token latency"))
-        self.header.set_subtitle(self.tr("ms, lower is faster"), self.tr("ms"))
         self.header.set_legend(
             (
                 LegendEntry("dot", "decode", self.tr("token"), self.tr("token")),
@@ -92,11 +92,12 @@ class ItlPlot(PlotPanel):
 
     def set_theme(self, theme: Theme) -> None:
         super().set_theme(theme)
-        self._dots.color = theme.color("decode")
+        self._dots.set_color(theme.color("decode"))
         self._band.color = theme.color("muted", _BAND_ALPHA)
         self._markers.theme = self._notice.theme = theme
-        for item in (self._dots, self._band, self._markers, self._notice):
+        for item in (self._band, self._markers, self._notice):
             item.update()
+        self._apply_axis()
 
     def keep_free(self, right_px: float) -> None:
         """Leave this much of the marker lane's right end to something drawn over it."""
@@ -132,7 +133,13 @@ class ItlPlot(PlotPanel):
         self._apply_axis()
 
     def _apply_axis(self) -> None:
-        self.area.set_y_axis(self._top_ms, LANE_PX)
+        in_seconds = self._top_ms >= _SECONDS_FROM_MS
+        if in_seconds:
+            self.header.set_subtitle(self.tr("s, lower is faster"), self.tr("s"))
+        else:
+            self.header.set_subtitle(self.tr("ms, lower is faster"), self.tr("ms"))
+        unit = 1e3 if in_seconds else 1.0
+        self.area.set_y_axis(self._top_ms, lane_px(self._theme), unit)
 
     def _late_tokens(
         self, model: TelemetryModel, trace: RequestTrace | None, rows: NDArray[np.intp]

@@ -7,6 +7,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter
 
 from app.telemetry.format import count, three_digits
+from app.telemetry.labels import label_height
 from app.telemetry.pixel_items import Line, PixelItem, make_pen
 from app.telemetry.plot_area import PlotArea
 from app.telemetry.plot_header import LegendEntry, PlotHeader
@@ -17,7 +18,6 @@ from app.telemetry.telemetry_model import TelemetryModel
 from app.theme import LABEL_PX, Theme
 
 _NUM_TICKS = 3
-_LANE_PX = 18.0  # for the label of the reserved pool, above everything that can be used
 # Above this many times what is allocated, the whole pool would leave the used part unreadable.
 _READABLE_RATIO = 8.0
 _FILL_ALPHA = 0.3
@@ -45,7 +45,7 @@ class ReservedLine(PixelItem):
             return
         font = self.theme.font(LABEL_PX)
         metrics = QFontMetricsF(font)
-        bottom = area.top() + _LANE_PX
+        bottom = area.top() + _lane_px(self.theme)
         if not self.above_axis:
             bottom = round(self.px(0, self.value).y()) + 0.5
             painter.setPen(make_pen(self.theme.color("faint"), 1, Qt.PenStyle.DashLine))
@@ -108,6 +108,7 @@ class KvPlot(PlotPanel):
         self._reserved.theme = theme
         for item in (self._used, self._allocated, self._reserved):
             item.update()
+        self._apply_axis()
 
     def _scaled(self, trace: RequestTrace | None, unit: float) -> Curves:
         curves: Curves = {}
@@ -133,7 +134,12 @@ class KvPlot(PlotPanel):
         return text.replace("%1", size).replace("%2", count(model.pool_tokens))
 
     def _apply_axis(self) -> None:
-        self.area.set_y_axis(self._reserved.top, _LANE_PX)
+        self.area.set_y_axis(self._reserved.top, _lane_px(self._theme))
+
+
+def _lane_px(theme: Theme) -> float:
+    """Room for the label of the reserved pool, above everything that can be used."""
+    return label_height(theme) + 4
 
 
 def _axis_bytes(largest: float, reserved: int | None) -> float:

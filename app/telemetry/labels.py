@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from PySide6.QtGui import QPalette
+from PySide6.QtGui import QFontMetricsF, QPalette
 from PySide6.QtWidgets import QLabel, QWidget
 
-from app.theme import Theme
+from app.theme import LABEL_PX, Theme
+
+
+def label_height(theme: Theme) -> float:
+    """The height of a line of plot labels, in px."""
+    return QFontMetricsF(theme.font(LABEL_PX)).height()
 
 
 class ThemedLabel(QLabel):

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pyqtgraph as pg
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QColor
+from PySide6.QtGui import QColor, QFontMetricsF
 
 from app.telemetry.pixel_items import PREFILL_SHADE, Backdrop, make_pen
 from app.telemetry.scales import tick_labels, ticks
 from app.telemetry.series import Array
 from app.theme import LABEL_PX, Theme
 
-AXIS_WIDTH = 34
 RIGHT_MARGIN = 8
+_LABEL_GAP = 7
 FLOOR_MARGIN = 8
 MIN_SPAN_S = 0.02
+
+
+def axis_width(theme: Theme) -> int:
+    """What the y labels take left of every plot: room for "0,000", wider ones change the unit."""
+    return round(QFontMetricsF(theme.font(LABEL_PX)).horizontalAdvance("0,000")) + _LABEL_GAP + 2
 
 
 class PlotArea(pg.PlotWidget):  # type: ignore[misc]
@@ -31,7 +36,7 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
     def __init__(self, theme: Theme, num_ticks: int) -> None:
         super().__init__()
         self._num_ticks = num_ticks
-        self._y_axis: tuple[float, float, float] | None = None
+        self._y_axis: tuple[float, float, float, float] | None = None
         plot = self.getPlotItem()
         plot.hideButtons()
         plot.setMenuEnabled(False)
@@ -41,8 +46,7 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
         self.setFrameShape(self.Shape.NoFrame)
         self.setAccessibleName(self.tr("Plot"))
         self._axis = plot.getAxis("left")
-        self._axis.setWidth(AXIS_WIDTH)
-        self._axis.setStyle(tickLength=0, tickTextOffset=8, hideOverlappingLabels=False)
+        self._axis.setStyle(tickLength=0, tickTextOffset=_LABEL_GAP, hideOverlappingLabels=False)
         self.view_box = plot.getViewBox()
         self.view_box.disableAutoRange()
         self.view_box.setMouseEnabled(x=True, y=False)
@@ -60,22 +64,26 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
         self._axis.setPen(make_pen(QColor(0, 0, 0, 0), 1))
         self._axis.setTextPen(theme.color("faint"))
         self._axis.setTickFont(theme.font(LABEL_PX))
+        self._axis.setWidth(axis_width(theme))
         self.backdrop.grid_color = theme.color("line")
         self.backdrop.shade_color = theme.color("prefill", PREFILL_SHADE)
         self.backdrop.update()
 
-    def set_y_axis(self, top: float, lane_px: float = 0.0) -> None:
-        """Let y run from zero to `top`, with `lane_px` kept free above it for markers."""
-        wanted = (top, lane_px, float(self.view_box.height()))
+    def set_y_axis(self, top: float, lane_px: float = 0.0, unit: float = 1.0) -> None:
+        """Let y run from zero to `top`, with `lane_px` kept free above it for markers.
+
+        The labels count in units of `unit`, e.g. 1,000 for seconds where y is in ms.
+        """
+        wanted = (top, lane_px, unit, float(self.view_box.height()))
         if wanted == self._y_axis:
             return  # laying out the labels anew costs more than drawing the data
         self._y_axis = wanted
-        positions = ticks(0.0, top, self._num_ticks)
-        labels = tick_labels(positions)
-        self._axis.setTicks([list(zip(positions, labels, strict=True))])
+        in_units = ticks(0.0, top / unit, self._num_ticks)
+        positions = [value * unit for value in in_units]
+        self._axis.setTicks([list(zip(positions, tick_labels(in_units), strict=True))])
         self.backdrop.grid = positions
         self.backdrop.update()
-        height = wanted[2]
+        height = self.view_box.height()
         stretch = height / (height - lane_px) if height > 2 * lane_px else 1.0
         self.view_box.setYRange(0.0, top * stretch, padding=0)
 

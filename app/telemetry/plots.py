@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.telemetry.itl_plot import ItlPlot
 from app.telemetry.kv_plot import KvPlot
-from app.telemetry.plot_area import AXIS_WIDTH, RIGHT_MARGIN
+from app.telemetry.plot_area import RIGHT_MARGIN
 from app.telemetry.plot_panel import Curves, PlotPanel
 from app.telemetry.scales import time_range_s
 from app.telemetry.telemetry_model import TelemetryModel
@@ -161,7 +161,7 @@ class TelemetryPlots(QWidget):
                 column.addSpacing(8)
             column.addWidget(panel, share)
         column.addWidget(self.time_axis)
-        self.setMinimumSize(AXIS_WIDTH + RIGHT_MARGIN + 120, 300)
+        self.setMinimumSize(200, 300)
 
     def _place_button(self) -> None:
         button = self._follow_button

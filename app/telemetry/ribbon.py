@@ -10,6 +10,7 @@ from PySide6.QtGui import QFontMetricsF, QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app.telemetry.format import milliseconds
+from app.telemetry.plot_area import RIGHT_MARGIN, axis_width
 from app.telemetry.request_trace import RequestTrace
 from app.telemetry.scales import time_range_s
 from app.telemetry.telemetry_model import TelemetryModel
@@ -52,8 +53,8 @@ def segments(trace: RequestTrace, now_ns: int, shift_s: float = 0.0) -> list[Seg
 class PhaseRibbon(QWidget):
     """A lane for the selected request, below it one for each that runs at the same time.
 
-    In the dock it keeps to the plots' time axis (`set_time_range`); with `words` it stands
-    alone, has a range of its own and names the phases under the bar.
+    `aligned` to the plots it keeps to their time axis (`set_time_range`) and stands over it;
+    else it stands alone, has a range of its own and names the phases under the bar.
     """
 
     def __init__(
@@ -61,18 +62,15 @@ class PhaseRibbon(QWidget):
         theme: Theme,
         model: TelemetryModel,
         *,
-        left: int = 0,
-        right: int = 0,
-        words: bool = False,
+        aligned: bool,
     ) -> None:
         super().__init__()
         self._theme = theme
         self._model = model
-        self._margins = (left, right)
-        self._words = words
+        self._aligned = aligned
+        self._margins = (0, 0)
         self._range: tuple[float, float] | None = None
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setMinimumWidth(left + right + 80)
         self.setAccessibleName(self.tr("Phases of the answer"))
         model.changed.connect(self._on_changed)
         self.set_theme(theme)
@@ -81,6 +79,9 @@ class PhaseRibbon(QWidget):
         """Take another colour set or scale."""
         self._theme = theme
         self.setFont(theme.font(LABEL_PX))
+        if self._aligned:
+            self._margins = (axis_width(theme), RIGHT_MARGIN)
+        self.setMinimumWidth(sum(self._margins) + 80)
         self.updateGeometry()
         self.update()
 
@@ -147,7 +148,7 @@ class PhaseRibbon(QWidget):
     def sizeHint(self) -> QSize:
         count = max(1, len(self.lanes()))
         height = count * (LANE_HEIGHT + _LANE_GAP) - _LANE_GAP
-        if self._words:
+        if not self._aligned:
             height += 5 + self.fontMetrics().height()
         return QSize(240, height)
 
@@ -181,7 +182,7 @@ class PhaseRibbon(QWidget):
                 rect.setWidth(max(1.5, rect.width() - 1))
                 painter.setBrush(self._theme.color(_TOKENS[segment.kind]))
                 painter.drawRoundedRect(rect, _RADIUS, _RADIUS)
-        if self._words:
+        if not self._aligned:
             self._paint_words(painter, lanes)
 
     def _paint_words(self, painter: QPainter, lanes: list[list[Segment]]) -> None:

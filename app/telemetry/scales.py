@@ -85,3 +85,20 @@ def thin_by_stride(x: Array, y: Array, points: int) -> tuple[Array, Array]:
         return x, y
     keep = np.unique(np.linspace(0, len(x) - 1, points).round().astype(np.intp))
     return x[keep], y[keep]
+
+
+def thin_steps(x: Array, y: Array, steps: int) -> tuple[Array, Array]:
+    """At most `steps` steps, each the mean over the time of those it stands for.
+
+    `x` and `y` are the corners of steps, start and end in turn, shape [2 x number of steps].
+    """
+    count = len(x) // 2
+    if count <= steps:
+        return x, y
+    size = -(-count // steps)
+    first = np.arange(0, count, size)
+    last = np.minimum(first + size, count) - 1
+    starts, ends, values = x[::2], x[1::2], y[::2]
+    durations = np.maximum(ends - starts, 1e-9)
+    means = np.add.reduceat(values * durations, first) / np.add.reduceat(durations, first)
+    return np.column_stack((starts[first], ends[last])).ravel(), np.repeat(means, 2)

@@ -25,7 +25,7 @@ class TelemetryStrip(QWidget):
 
     def __init__(self, theme: Theme, model: TelemetryModel) -> None:
         super().__init__()
-        self.ribbon = PhaseRibbon(theme, model, words=True)
+        self.ribbon = PhaseRibbon(theme, model, aligned=False)
         self.cards = ReadingCards(theme, model, ("ttft", "decode", "itl", "kv"), framed=False)
         self._button = QPushButton(self.tr("Panels"))
         self._button.setToolTip(self.tr("Show the telemetry panels"))

@@ -6,7 +6,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
-from app.telemetry.plot_area import AXIS_WIDTH, RIGHT_MARGIN
+from app.telemetry.plot_area import RIGHT_MARGIN, axis_width
 from app.telemetry.scales import tick_labels, ticks
 from app.theme import LABEL_PX, Theme
 
@@ -37,7 +37,8 @@ class TimeAxis(QWidget):
     def labels(self) -> list[tuple[QRectF, str]]:
         """Where which text stands; no two overlap, the last one carries the unit."""
         start, end = self._range
-        width = self.width() - AXIS_WIDTH - RIGHT_MARGIN
+        offset = axis_width(self._theme)
+        width = self.width() - offset - RIGHT_MARGIN
         if width <= 0 or end <= start:
             return []
         metrics = self.fontMetrics()
@@ -47,7 +48,7 @@ class TimeAxis(QWidget):
         placed: list[tuple[QRectF, str]] = []
         for position, text in zip(positions, texts, strict=True):
             advance = metrics.horizontalAdvance(text) + 2
-            center = AXIS_WIDTH + (position - start) / (end - start) * width
+            center = offset + (position - start) / (end - start) * width
             left = min(center - advance / 2, self.width() - advance)
             placed.append((QRectF(left, 2, advance, metrics.height()), text))
         return placed

@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 from PySide6.QtCore import Qt
 
+from app.telemetry.labels import label_height
 from app.telemetry.pixel_items import Line, make_pen
 from app.telemetry.plot_area import PlotArea
 from app.telemetry.plot_header import LegendEntry, PlotHeader
 from app.telemetry.plot_panel import EMPTY, PlotPanel
-from app.telemetry.scales import thin_by_mean
+from app.telemetry.scales import thin_by_mean, thin_steps
 from app.telemetry.series import Array
 from app.telemetry.telemetry_model import StepWindow, TelemetryModel
 from app.theme import Theme
 
 _NUM_TICKS = 2
-_LANE_PX = 6.0
+_STEP_PX = 5
 _WIDTH = 1.3
 
 
@@ -42,6 +43,7 @@ class UtilizationPlot(PlotPanel):
         self._shade(trace, model.now_ns())
         steps = model.steps_of(trace) if trace else StepWindow(EMPTY, EMPTY, EMPTY)
         device = model.device_steps(trace) if trace else (EMPTY, EMPTY)
+        device = thin_steps(*device, self.area.points_for(device[0]) // _STEP_PX)
         unavailable = trace is not None and model.device_is_silent(trace)
         self._name_device(model.on_gpu, unavailable)
         self._curves = {
@@ -65,6 +67,7 @@ class UtilizationPlot(PlotPanel):
         self._mbu.pen = make_pen(theme.color("decode"), _WIDTH)
         for line in (self._device, self._mfu, self._mbu):
             line.update()
+        self._apply_axis()
 
     def _line(self, t_s: Array, values: Array, num_prefill: int) -> tuple[Array, Array]:
         known = ~np.isnan(values)
@@ -89,4 +92,5 @@ class UtilizationPlot(PlotPanel):
         )
 
     def _apply_axis(self) -> None:
-        self.area.set_y_axis(self._top_pct, _LANE_PX)
+        # Half of the topmost tick's label stands above its line.
+        self.area.set_y_axis(self._top_pct, label_height(self._theme) / 2)

@@ -1,6 +1,16 @@
 """What a redraw of the three live plots costs with 1,000 tokens at 480 x 560, in ms.
 
-Run: python tests/benchmarks/telemetry_redraw.py [tokens]
+Run: python tests/benchmarks/telemetry_redraw.py [tokens]   (QT_SCALE_FACTOR=2 for a 2x screen)
+Times are those of the GUI thread on its core, so that other load does not count.
+
+Tried on two cores, 1,000 points, software rendering, each three times in one window:
+  stock line, width 1, antialiased                2.7 ms     width 1.5   26 ms
+  stock line, width 1.5, not antialiased          5.8 ms
+  ScatterPlotItem                                13.4 ms
+  drawPoints with a round pen, antialiased        4.0 ms     on 2x       28 ms
+  drawPixmapFragments of one dot (in use)         0.5 ms     on 2x      0.4 ms
+  tick labels laid out anew at every redraw       4.6 ms     (now only when the axis moves)
+Lines are thinned to a point in two pixels before they are drawn 1.3 wide and antialiased.
 """
 
 from __future__ import annotations
@@ -40,9 +50,9 @@ def main(num_tokens: int) -> None:
     def timed(work: object) -> float:
         times = []
         for _ in range(REPEATS):
-            start = time.perf_counter()
+            start = time.thread_time()
             work()  # type: ignore[operator]
-            times.append((time.perf_counter() - start) * 1e3)
+            times.append((time.thread_time() - start) * 1e3)
         return float(np.median(times))
 
     def whole() -> None:

@@ -112,7 +112,7 @@ def test_ribbon_shows_the_phases_in_their_time(
     qtbot: QtBot, model: TelemetryModel, clock: Clock, theme: Theme
 ) -> None:
     """Waiting, prefill and decode follow one another without a hole, from Send to the end."""
-    ribbon = PhaseRibbon(theme, model)
+    ribbon = PhaseRibbon(theme, model, aligned=False)
     qtbot.addWidget(ribbon)
     story = Story(num_tokens=60, queue_ms=60)
     story.tell(model, clock)
@@ -128,7 +128,7 @@ def test_ribbon_has_a_lane_for_each_chat(
     qtbot: QtBot, model: TelemetryModel, clock: Clock, theme: Theme
 ) -> None:
     """A chat that runs beside the selected one has a lane on the same time axis."""
-    ribbon = PhaseRibbon(theme, model)
+    ribbon = PhaseRibbon(theme, model, aligned=False)
     qtbot.addWidget(ribbon)
     one = ribbon.sizeHint().height()
     first = Story("a", num_tokens=200)
@@ -143,7 +143,7 @@ def test_ribbon_names_what_is_under_the_mouse(
     qtbot: QtBot, model: TelemetryModel, clock: Clock, theme: Theme
 ) -> None:
     """Colour is not alone: the tooltip names the phase and its duration."""
-    ribbon = PhaseRibbon(theme, model)
+    ribbon = PhaseRibbon(theme, model, aligned=False)
     qtbot.addWidget(ribbon)
     ribbon.resize(400, 9)
     ribbon.show()

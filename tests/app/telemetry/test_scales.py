@@ -74,6 +74,19 @@ def test_thinned_lines_keep_their_range(length: int, points: int) -> None:
     assert (kept[0], kept[-1]) == (0, length - 1)
 
 
+@given(st.integers(1, 500), st.integers(1, 60))
+def test_thinned_steps_keep_time_and_mean(count: int, steps: int) -> None:
+    """Fewer steps over the same time with the same mean utilization: none is lost."""
+    edges = np.linspace(0.0, 7.0, count + 1)
+    x = np.column_stack((edges[:-1], edges[1:])).ravel()
+    y = np.repeat(np.arange(count, dtype=float), 2)
+    thin_x, thin_y = scales.thin_steps(x, y, steps)
+    assert len(thin_x) == len(thin_y) <= 2 * max(1, min(count, steps))
+    assert (thin_x[0], thin_x[-1]) == (0.0, 7.0)
+    mean = ((thin_x[1::2] - thin_x[::2]) * thin_y[::2]).sum() / 7.0
+    assert mean == pytest.approx((count - 1) / 2)
+
+
 @given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.none() | st.floats(-1e9, 1e9)), max_size=700))
 def test_series_keeps_every_row_through_its_growth(rows: list[tuple[float, float | None]]) -> None:
     """Columns hold what was appended, in order, None as NaN, whatever the capacity."""
