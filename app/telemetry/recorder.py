@@ -99,6 +99,7 @@ class CsvRecorder(QObject):
         self._samples: list[_Sample] = []
         self._steps: list[StepStats] = []
         self._in_trouble = False
+        self._is_closed = False
 
     # --- what others call -----------------------------------------------------------------
 
@@ -172,8 +173,9 @@ class CsvRecorder(QObject):
         return None
 
     def close(self) -> None:
-        """Write what is left, without waiting for paint times. The recorder ends here."""
+        """Write what is left, without waiting for paint times. What still comes is not kept."""
         self._write([r for r in self._open.values() if r.end])
+        self._is_closed = True
         self._log.close()
 
     # --- what happens to a request --------------------------------------------------------
@@ -211,6 +213,8 @@ class CsvRecorder(QObject):
     # --- writing --------------------------------------------------------------------------
 
     def _write(self, over: list[_Request]) -> None:
+        if self._is_closed:
+            return  # a sample may still be on its way from the sampler's thread
         self._collect(over)
         if self._folder is None:
             return

@@ -271,6 +271,17 @@ def test_a_long_session_leaves_memory_and_stays_complete(
     recorder.close()
 
 
+def test_what_comes_after_the_end_is_harmless(recorder: CsvRecorder, folder: Path) -> None:
+    """A sample or a paint that was on its way while the window closed raises nothing."""
+    story = Story(num_tokens=3)
+    tell(recorder, story, paint=False)
+    recorder.close()
+    recorder.close()
+    recorder.handle_sample(SensorSample(story.end_ns + 900 * MS, None, None, None, None, 1.0, 1))
+    tell(recorder, Story("late", t_send_ns=story.end_ns, num_tokens=2))
+    assert [r["request_id"] for r in read(folder, "requests")] == ["r1"]
+
+
 def test_a_folder_that_cannot_be_is_a_sentence(
     qtbot: QtBot, clock: Clock, tmp_path: Path, expected_log: list[str]
 ) -> None:
