@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 
-from PySide6.QtCore import QModelIndex, QPoint, Qt, QTimer, Signal
-from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtCore import QEvent, QModelIndex, QObject, QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
@@ -148,9 +148,7 @@ class ChatsList(QWidget):
         self._list.customContextMenuRequested.connect(self._open_menu)
         self._undo.clicked.connect(self._ask_back)
         self._undo_timer.timeout.connect(self._undo_bar.hide)
-        delete = QShortcut(QKeySequence(Qt.Key.Key_Delete), self._list)
-        delete.setContext(Qt.ShortcutContext.WidgetShortcut)
-        delete.activated.connect(self.delete_current)
+        self._list.installEventFilter(self)
 
     def _show_rows(self) -> None:
         # The local day: that is what "today" means to the person.
@@ -200,3 +198,16 @@ class ChatsList(QWidget):
         menu.addAction(self.tr("Rename")).triggered.connect(self.rename_current)
         menu.addAction(self.tr("Delete")).triggered.connect(self.delete_current)
         menu.popup(self._list.viewport().mapToGlobal(position))
+
+    # Qt overrides
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if (
+            watched is self._list
+            and isinstance(event, QKeyEvent)
+            and event.type() == QEvent.Type.KeyPress
+            and event.key() == Qt.Key.Key_Delete
+        ):
+            self.delete_current()
+            return True
+        return super().eventFilter(watched, event)

@@ -139,6 +139,7 @@ class Composer(QWidget):
         layout = self.layout()
         if layout is not None:
             layout.setContentsMargins(FRAME_PADDING, FRAME_PADDING, FRAME_PADDING, FRAME_PADDING)
+            layout.activate()
 
     def _can_send(self) -> bool:
         return self._ready and not self._generating and not self._is_blank()

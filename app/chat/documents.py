@@ -29,7 +29,7 @@ from app.theme import CONTROL_PX, CONVERSATION_PX, MONO_FAMILY, Theme
 PROSE_LINE_PERCENT = 130
 CODE_LINE_PERCENT = 112
 # A paragraph is laid out as a whole at each append, so a long one is cut at a line end.
-LONGEST_LIVE_PARAGRAPH = 2000
+LONGEST_LIVE_PARAGRAPH = 1000
 
 
 def code_font(theme: Theme, px: float = CONTROL_PX) -> QFont:
@@ -79,7 +79,7 @@ def prose_document(prose: Prose, theme: Theme, width: int, *, first: bool) -> QT
     """Rendered Markdown without code cards; the `first` of a row begins without a margin."""
     document = _empty_document(theme.font(CONVERSATION_PX), width)
     document.setDefaultStyleSheet(_prose_style(theme))
-    document.setHtml(prose.html)
+    document.setHtml(prose.html.rstrip())
     _set_code_font(document, theme)
     _trim_outer_margins(document, first)
     _style_tables(document, theme)

@@ -76,5 +76,5 @@ class EmptyState(QWidget):
             self.tr("Why is the first token slow and the rest fast?"),
         )
 
-    def _choose(self, button: QPushButton, _checked: bool) -> None:
+    def _choose(self, button: QPushButton) -> None:
         self.example_chosen.emit(button.text())

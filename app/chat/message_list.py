@@ -73,7 +73,6 @@ class MessageList(QListView):
         self.setMouseTracking(True)
         self.setAccessibleName(self.tr("Conversation"))
         self.verticalScrollBar().setSingleStep(24)
-        self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
         self.verticalScrollBar().rangeChanged.connect(self._on_range_changed)
 
     @property
@@ -115,11 +114,6 @@ class MessageList(QListView):
             self._following = following
             self.following_changed.emit(following)
 
-    def _on_scrolled(self, value: int) -> None:
-        if not self._laying_out:
-            at_end = value >= self.verticalScrollBar().maximum() - BOTTOM_TOLERANCE
-            self._set_following(at_end)
-
     def _on_range_changed(self, minimum: int, maximum: int) -> None:
         self.verticalScrollBar().setEnabled(maximum > minimum)
         if self._following:
@@ -143,7 +137,7 @@ class MessageList(QListView):
         cache, width, wrong = self._delegate.cache, self._width, False
         for index in self._visible_rows():
             message = message_of(index)
-            if cache.known_height(message, width) is None:
+            if not cache.is_laid_out(message, width):
                 estimate = self.visualRect(index).height()
                 wrong |= cache.content(message, width).geometry.height != estimate
         return wrong
@@ -257,6 +251,13 @@ class MessageList(QListView):
             self._delegate.hovered = spot
             self.viewport().update()
 
+    def _choose_newest(self) -> bool:
+        """Put the keyboard on the newest row if it is on none; True when that was so."""
+        if self.currentIndex().isValid() or self.model() is None:
+            return False
+        self.setCurrentIndex(self.model().index(self.model().rowCount() - 1, 0))
+        return True
+
     def _row_menu(self, index: QPersistentModelIndex, hit: Hit | None) -> QMenu:
         """Everything that can be done with a row; `hit` is what the mouse is on, if it is."""
         entries: list[tuple[str, Hit]] = []
@@ -276,7 +277,7 @@ class MessageList(QListView):
             menu.addAction(label).triggered.connect(partial(self._chosen, index, target))
         return menu
 
-    def _chosen(self, index: QPersistentModelIndex, hit: Hit, _checked: bool) -> None:
+    def _chosen(self, index: QPersistentModelIndex, hit: Hit) -> None:
         if index.isValid():  # the row may have gone while the menu was open
             self._trigger(self.model().index(index.row(), 0), hit)
 
@@ -293,6 +294,9 @@ class MessageList(QListView):
         self._settle(anchor)
 
     def scrollContentsBy(self, dx: int, dy: int) -> None:
+        if not self._laying_out:
+            bar = self.verticalScrollBar()
+            self._set_following(bar.value() >= bar.maximum() - BOTTOM_TOLERANCE)
         super().scrollContentsBy(dx, dy)
         # Rows that come in at the top push the others down: those already read are held.
         self._settle(self._anchor(last=dy > 0))
@@ -301,17 +305,23 @@ class MessageList(QListView):
         self, top_left: _Index, bottom_right: _Index, roles: Sequence[int] = ()
     ) -> None:
         index = self.model().index(top_left.row(), 0)
-        before = self.visualRect(index)
         message = message_of(index)
         if message.state != "streaming" and self._selects(message.id):
             self.close_selection()
+        before = self._delegate.cache.height(message, self._width)
         height = self._delegate.content(index, self._width).geometry.height
-        if height != before.height() or top_left.row() != bottom_right.row():
+        if height != before or top_left.row() != bottom_right.row():
             super().dataChanged(top_left, bottom_right, roles)
             return
+        # Laying out all rows is for when a height changed; a piece of text mostly fits.
         if self._selection is not None and self._selects(message.id):
             self._delegate.setEditorData(self._selection, index)
-        self.viewport().update(before)
+        self.viewport().update(self.visualRect(index))
+
+    def rowsInserted(self, parent: _Index, start: int, end: int) -> None:
+        super().rowsInserted(parent, start, end)
+        if not self._delegate.by_keyboard:
+            self.setCurrentIndex(QModelIndex())  # the keyboard begins at the newest row again
 
     def _selects(self, message_id: str) -> bool:
         selecting = self._delegate.selecting
@@ -364,9 +374,8 @@ class MessageList(QListView):
     def focusInEvent(self, event: QFocusEvent) -> None:
         by_key = (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
         self._delegate.by_keyboard = event.reason() in by_key
+        self._choose_newest()  # Qt would choose the oldest row and scroll away to it
         super().focusInEvent(event)
-        if self._delegate.by_keyboard and not self.currentIndex().isValid():
-            self.setCurrentIndex(self.model().index(self.model().rowCount() - 1, 0))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         index = self.currentIndex()
@@ -388,7 +397,8 @@ class MessageList(QListView):
             self._trigger(index, Hit(Target.ACTION if is_error else Target.TEXT))
         elif key in (Qt.Key.Key_Up, Qt.Key.Key_Down):
             self._delegate.by_keyboard = True
-            super().keyPressEvent(event)
+            if not self._choose_newest():
+                super().keyPressEvent(event)
         else:
             event.ignore()
 

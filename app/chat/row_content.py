@@ -110,7 +110,7 @@ class RowContentCache:
 
     def content(self, message: ChatMessage, width: int) -> RowContent:
         """The content of a row `width` px wide."""
-        key = RenderKey(message.id, message.revision, width, self._theme)
+        key = self._key(message, width)
         found_key, found = self._contents.get(message.id, (None, None))
         if found is None or found_key != key:
             live = found.live if found and found_key and found_key.width == width else None
@@ -122,24 +122,23 @@ class RowContentCache:
         self._contents.move_to_end(message.id)
         return found
 
-    def known_height(self, message: ChatMessage, width: int) -> int | None:
-        """The height of a row that was laid out as it is now, else None."""
+    def is_laid_out(self, message: ChatMessage, width: int) -> bool:
+        """Whether `height` is the true height of the row as it is now."""
         found = self._heights.get(message.id)
-        if found is None or found[1] == 0:
-            return None
-        key = found[0]
-        fresh = key.revision == message.revision and key.width == width
-        return found[1] if fresh and key.theme is self._theme else None
+        return found is not None and found[0] == self._key(message, width)
 
     def height(self, message: ChatMessage, width: int) -> int:
-        """The row's height, estimated from the amount of text while it was not laid out."""
-        known = self.known_height(message, width)
-        if known is not None:
-            return known
+        """The row's height: true, else that before its last change, else a guess by its text."""
+        key, height = self._heights.get(message.id, (None, 0))
+        if key is not None and key.width == width and key.theme is self._theme:
+            return height
         characters_a_line = max(10, Widths(width, self._theme.scale).column.width() // 7)
         text = message.text[:LONGEST_BUBBLE] if message.role == "user" else message.text
         lines = 1 + len(text) // characters_a_line + text.count("\n")
         return round(lines * 22 * self._theme.scale) + 48
+
+    def _key(self, message: ChatMessage, width: int) -> RenderKey:
+        return RenderKey(message.id, message.revision, width, self._theme)
 
     def _build(self, message: ChatMessage, widths: Widths, live: LiveText | None) -> RowContent:
         match message.role:

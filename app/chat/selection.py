@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import (
     QColor,
     QDesktopServices,
+    QMouseEvent,
     QPalette,
     QTextCursor,
     QTextDocument,
@@ -50,12 +51,30 @@ class SelectionBrowser(QTextBrowser):
     def follow(self, text: str) -> None:
         """Append what a streaming `text` gained since the last call; a selection stays."""
         if self._consumed:
-            cursor = QTextCursor(self.document())
-            cursor.movePosition(QTextCursor.MoveOperation.End)
-            cursor.insertText(text[self._consumed :])
+            selected = self.textCursor()
+            anchor, position = selected.anchor(), selected.position()
+            end = QTextCursor(self.document())
+            end.movePosition(QTextCursor.MoveOperation.End)
+            end.insertText(text[self._consumed :])
+            # A selection up to the end would have grown with the text.
+            selected.setPosition(anchor)
+            selected.setPosition(position, QTextCursor.MoveMode.KeepAnchor)
+            self.setTextCursor(selected)
         self._consumed = len(text)
 
-    # Qt overrides
+    # Qt overrides. The mouse is always taken: what is ignored would reach the list below.
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        super().mousePressEvent(event)
+        event.accept()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        super().mouseMoveEvent(event)
+        event.accept()
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        super().mouseReleaseEvent(event)
+        event.accept()
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         event.ignore()  # the conversation scrolls, not the block

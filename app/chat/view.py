@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QMetaObject, QModelIndex, QObject, Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from app.chat.empty_state import EmptyState
 from app.chat.loading_card import LoadingCard
@@ -118,6 +118,9 @@ class ChatView(QWidget):
 
     def _show_what_fits(self) -> None:
         has_messages = self._model.rowCount() > 0
+        focused = QApplication.focusWidget()
+        if has_messages and focused and self.empty_state.isAncestorOf(focused):
+            focused.clearFocus()  # else Qt hands it on as if by Tab, with a focus ring
         self._list.setVisible(has_messages)
         self.empty_state.setVisible(not has_messages and not self._loading)
         self._card_place.setVisible(self._loading)
