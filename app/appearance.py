@@ -75,6 +75,11 @@ class Appearance(QObject):
         self._app.setStyleSheet(style_sheet(self._theme))
 
 
+def theme_choice(text: str) -> ThemeChoice:
+    """The choice a setting's text names; anything unknown follows the system."""
+    return "light" if text == "light" else "dark" if text == "dark" else "system"
+
+
 def register_fonts() -> None:
     """Make the bundled fonts known; where one is refused the system's face takes its place."""
     for name in resources.names("fonts", ".otf", ".ttf"):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.appearance import icon
@@ -34,7 +34,13 @@ class CardText:
 
 
 class Card(QFrame):
-    """One card. It closes by its cross or by one of its buttons."""
+    """One card. It closes by its cross or by one of its buttons.
+
+    Signals:
+        closed(): the card has done its work.
+    """
+
+    closed = Signal()
 
     def __init__(
         self,
@@ -53,7 +59,7 @@ class Card(QFrame):
         self._close.setToolTip(self.tr("Close"))
         self._close.setFixedSize(24, 24)
         self._close.setStyleSheet("padding: 0;")
-        self._close.clicked.connect(self.deleteLater)
+        self._close.clicked.connect(self.closed)
         words = QVBoxLayout()
         words.setSpacing(4)
         for sentence, tone in ((text.what, "strong"), (text.why, "muted"), (text.next, "muted")):
@@ -83,7 +89,7 @@ class Card(QFrame):
         return row
 
     def _run(self, action: CardAction) -> None:
-        self.deleteLater()
+        self.closed.emit()
         action.run()
 
 
@@ -105,7 +111,7 @@ class CardStack(QWidget):
         """Show a card about `topic`."""
         self.dismiss(topic)
         card = Card(self._theme, kind, text, actions, self)
-        card.destroyed.connect(lambda: self._on_destroyed(topic, card))
+        card.closed.connect(lambda: self.dismiss(topic))
         self._cards[topic] = card
         self._column.addWidget(card)
         self.show()
@@ -128,11 +134,6 @@ class CardStack(QWidget):
         self._theme = theme
         for card in self._cards.values():
             card.set_theme(theme)
-
-    def _on_destroyed(self, topic: str, card: Card) -> None:
-        if self._cards.get(topic) is card:
-            del self._cards[topic]
-            self.setVisible(bool(self._cards))
 
 
 def _sentence(text: str, tone: str) -> QLabel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -71,12 +71,14 @@ class Conversations(QObject):
         controller: EngineController,
         store: ChatStore,
         settings: Settings,
+        clock: Callable[[], int] = time.perf_counter_ns,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._controller = controller
         self._store = store
         self._settings = settings
+        self._clock = clock
         self._answers: dict[str, _Answer] = {}
         self._last_request: dict[str, str] = {}
         self._context: dict[str, int] = {}
@@ -303,7 +305,7 @@ class Conversations(QObject):
         answer = _Answer(model, model.begin_answer(), question_id, text)
         self._answers[request.request_id] = answer
         self._last_request[model.chat.id] = request.request_id
-        self.request_sent.emit(request.request_id, time.perf_counter_ns())
+        self.request_sent.emit(request.request_id, self._clock())
         self._controller.send(request)
         self.activity_changed.emit()
 

@@ -69,7 +69,9 @@ class CrashReporter(QObject):
 def start_logging(folder: Path, *, debug: bool) -> Path | None:
     """Log to a file in `folder` (and to stderr with `debug`); None when it cannot be written."""
     root = logging.getLogger()
-    root.setLevel(logging.DEBUG if debug else logging.INFO)
+    root.setLevel(logging.INFO)
+    for area in ("app", "engine") if debug else ():
+        logging.getLogger(area).setLevel(logging.DEBUG)
     layout = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     if debug:
         root.addHandler(logging.StreamHandler())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from PySide6.QtWidgets import (
 
 from app import folders
 from app.actions import Actions
-from app.appearance import Appearance, ThemeChoice
+from app.appearance import Appearance, theme_choice
 from app.cards import CardAction, CardStack, CardText
 from app.chat.chats_list import ChatsList
 from app.chat.composer import Composer
@@ -76,6 +77,8 @@ class MainWindow(QMainWindow):
 
     Attributes:
         controller, conversations, loading, telemetry: what the parts of the window work with.
+
+    `clock` gives nanoseconds, comparable with the times of engine events.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class MainWindow(QMainWindow):
         settings: Settings,
         controller: EngineController,
         chats_folder: Path | None = None,
+        clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         super().__init__()
         self._appearance = appearance
@@ -92,9 +96,9 @@ class MainWindow(QMainWindow):
         theme = appearance.theme
         self.cards = CardStack(theme)
         self.loading = ModelLoading(controller, settings, self.cards, self)
-        self.telemetry = TelemetryLink(controller, settings, self)
+        self.telemetry = TelemetryLink(controller, settings, clock, self)
         store = ChatStore(chats_folder or folders.chats_folder())
-        self.conversations = Conversations(controller, store, settings, self)
+        self.conversations = Conversations(controller, store, settings, clock, self)
         self._make_parts(theme)
         self._make_menus()
         self._lay_out(theme)
@@ -298,7 +302,7 @@ class MainWindow(QMainWindow):
         self.parts.chats_wanted.connect(lambda on: self._settings.set(SHOW_CHATS, on))
         self.status.notice_requested.connect(self._show_notices)
         self.telemetry.recording_changed.connect(self._on_recording_changed)
-        self.telemetry.watch_painting(self.chat_view.findChild(MessageList).viewport())
+        self.telemetry.watch_painting(self.chat_view.findChildren(MessageList)[0].viewport())
 
     # --- engine ---------------------------------------------------------------------------
 
@@ -473,7 +477,9 @@ class MainWindow(QMainWindow):
 
     def _on_setting_changed(self, key: str) -> None:
         if key in (THEME.key, FONT_SCALE.key):
-            self._appearance.choose(self._theme_choice(), self._settings.get(FONT_SCALE))
+            self._appearance.choose(
+                theme_choice(self._settings.get(THEME)), self._settings.get(FONT_SCALE)
+            )
         elif key == RECENT_MODELS.key:
             self.menus.set_recent(self._settings.get(RECENT_MODELS))
         else:
@@ -484,10 +490,6 @@ class MainWindow(QMainWindow):
             part.set_theme(theme)
         self.parts.set_theme(theme)
         self.status.set_state(self.controller.state)
-
-    def _theme_choice(self) -> ThemeChoice:
-        choice = self._settings.get(THEME)
-        return "light" if choice == "light" else "dark" if choice == "dark" else "system"
 
     def _fill_theme_menu(self, menu: QMenu) -> None:
         submenu = menu.addMenu(self.tr("&Theme"))
@@ -536,8 +538,11 @@ class MainWindow(QMainWindow):
         TextPage(self._appearance.theme, title, html, self).show()
 
     def _restore(self) -> None:
-        available = self.screen().availableSize() * SCREEN_SHARE
-        self.resize(DEFAULT_SIZE.boundedTo(available))
+        size = DEFAULT_SIZE
+        # The offscreen platform's screen is a made-up small square.
+        if QGuiApplication.platformName() != "offscreen":
+            size = size.boundedTo(self.screen().availableSize() * SCREEN_SHARE)
+        self.resize(size)
         self.parts.restore(self._settings.get(WINDOW_GEOMETRY), self._settings.get(WINDOW_STATE))
         if not self._settings.get(SHOW_CHATS):
             self.parts.want_chats(False)

@@ -109,8 +109,12 @@ class ModelLoading(QObject):
         self._controller.load(config)
 
     def ask_estimate(self, fields: dict[str, Any]) -> None:
-        """Ask what the present model would take with these changes."""
-        if self._wanted is not None and self._controller.loading is None:
+        """Ask what the present model would take with these changes.
+
+        Not while an answer runs: reading the file's headers would hold up its tokens.
+        """
+        idle = self._controller.loading is None and not self._controller.active_requests
+        if self._wanted is not None and idle:
             self._asked = replace(self._wanted, **fields)
             self._ask.start()
 

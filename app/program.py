@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, QSocketNotifier
 from PySide6.QtWidgets import QApplication
 
 from app import folders
-from app.appearance import Appearance, ThemeChoice
+from app.appearance import Appearance, theme_choice
 from app.crash_log import CrashReporter, start_logging
 from app.engine_link.controller import EngineController
 from app.main_window import MainWindow
@@ -53,7 +53,7 @@ class Program(QObject):
         self._reporter = CrashReporter(self)
         settings_file = folders.config_folder() / "settings.json"
         self._settings = Settings(settings_file, read_only=args.exit_when_done, parent=self)
-        choice: ThemeChoice = self._settings.get(THEME)  # type: ignore[assignment]
+        choice = theme_choice(self._settings.get(THEME))
         self._appearance = Appearance(app, choice, self._settings.get(FONT_SCALE))
         self.controller = EngineController(factory or create_session, self)
         self.window = MainWindow(self._appearance, self._settings, self.controller, chats_folder)

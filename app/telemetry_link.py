@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -32,13 +32,19 @@ class TelemetryLink(QObject):
     problem_occurred = Signal(object)
 
     def __init__(
-        self, controller: EngineController, settings: Settings, parent: QObject | None = None
+        self,
+        controller: EngineController,
+        settings: Settings,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._controller = controller
         self._settings = settings
-        self.model = TelemetryModel(parent=self)
-        self.recorder = CsvRecorder(None, datetime.now().strftime("%Y%m%d-%H%M%S"), parent=self)
+        self.model = TelemetryModel(clock, self)
+        self._clock = clock
+        session_id = datetime.now().strftime("%Y%m%d-%H%M%S")
+        self.recorder = CsvRecorder(None, session_id, clock, self)
         self.recorder.problem_occurred.connect(self.problem_occurred)
         self._sampler = SamplerThread(parent=self)
         self._sampler.sampled.connect(self.model.handle_sample)
@@ -107,7 +113,7 @@ class TelemetryLink(QObject):
         self.recording_changed.emit(self.recording)
 
     def _note_painted(self) -> None:
-        now_ns = time.perf_counter_ns()
+        now_ns = self._clock()
         for request_id, index in self._unpainted.items():
             self.model.request_painted(request_id, index, now_ns)
             self.recorder.request_painted(request_id, index, now_ns)

@@ -91,6 +91,7 @@ class EngineController(QObject):
         self._previous: EngineConfig | None = None
         self._loading: EngineConfig | None = None
         self._restoring = False
+        self._closed = False
         self._ticket = 0
         self._questions = 0
         self._phases: dict[str, EngineState] = {}
@@ -197,6 +198,7 @@ class EngineController(QObject):
         Order: flags, close, quit, wait. The thread is never terminated: a thread that holds a
         lock of the allocator or of CUDA would take the process down with it.
         """
+        self._closed = True
         if not self._thread.isRunning():
             return True
         self._worker.stop_loading(self._ticket)
@@ -213,7 +215,7 @@ class EngineController(QObject):
     @Slot(int, object, bool)
     def _on_load_emitted(self, ticket: int, event: LoadEvent, kept: bool) -> None:
         # Ticket 0: the engine itself could not be started.
-        if ticket != self._ticket and ticket != 0:
+        if self._closed or (ticket != self._ticket and ticket != 0):
             return
         if isinstance(event, LoadProgress):
             self.load_progressed.emit(event)
@@ -253,7 +255,8 @@ class EngineController(QObject):
     @Slot(object)
     def _on_events_emitted(self, events: list[Event]) -> None:
         fresh = []
-        for event in events:
+        # What the engine still said while it was shut down finds nobody to hear it.
+        for event in () if self._closed else events:
             if self._is_fresh(event):
                 self._note(event)
                 fresh.append(event)

@@ -74,6 +74,16 @@ class Script:
     wait: Callable[[float], None] | None = None  # called with every simulated duration, in s
 
 
+class FakeClock:
+    """Nanoseconds that pass only as the session spends them."""
+
+    def __init__(self) -> None:
+        self.now_ns = time.perf_counter_ns()
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
 @dataclass
 class _Running:
     request: GenerationRequest
@@ -94,7 +104,9 @@ class _Running:
 class FakeSession:
     """A `Session` that answers every chat with the script's text."""
 
-    def __init__(self, script: Script | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, script: Script | None = None, seed: int = 0, clock: FakeClock | None = None
+    ) -> None:
         self.script = script or Script()
         self.loads: list[EngineConfig] = []
         self.requests: list[GenerationRequest] = []
@@ -107,7 +119,7 @@ class FakeSession:
         self._running: list[_Running] = []
         self._failed: deque[GenerationFailed] = deque()
         self._loaded: ModelLoaded | None = None
-        self._now_ns = time.perf_counter_ns()
+        self._clock = clock or FakeClock()
         self._step_id = 0
 
     # --- the script's remote control ------------------------------------------------------
@@ -242,13 +254,14 @@ class FakeSession:
         messages = request.messages or (Message("user", request.prompt or ""),)
         prompt_tokens = self.count_tokens(messages)
         reused = any(m.token_ids for m in messages)
-        cached = prompt_tokens // 2 // BLOCK_TOKENS * BLOCK_TOKENS if reused else 0
+        before = self.count_tokens(messages[:-1])
+        cached = before // BLOCK_TOKENS * BLOCK_TOKENS if reused else 0
         return _Running(
-            request, self._now_ns, prompt_tokens, cached, _pieces(self.script.answer), cached
+            request, self._clock.now_ns, prompt_tokens, cached, _pieces(self.script.answer), cached
         )
 
     def _fail(self, request: GenerationRequest, what: str, why: str, next_step: str) -> None:
-        failure = GenerationFailed(request.request_id, self._now_ns, what, why, next_step)
+        failure = GenerationFailed(request.request_id, self._clock.now_ns, what, why, next_step)
         self._failed.append(failure)
 
     def _finish_cancelled(self) -> list[Event]:
@@ -256,7 +269,7 @@ class FakeSession:
         return [self._finish(running, "cancelled") for running in stopped]
 
     def _advance(self, running: _Running) -> list[Event]:
-        running.first_scheduled_ns = running.first_scheduled_ns or self._now_ns
+        running.first_scheduled_ns = running.first_scheduled_ns or self._clock.now_ns
         if running.prefill_end_ns is None:
             return self._prefill(running)
         return self._decode(running)
@@ -267,7 +280,9 @@ class FakeSession:
 
     def _prefill(self, running: _Running) -> list[Event]:
         hold = self.script.hold_prefill_at
-        if self._held(hold is not None and running.prefilled >= hold * running.prompt_tokens):
+        done = running.prefilled - running.cached_tokens
+        to_do = running.prompt_tokens - running.cached_tokens
+        if self._held(hold is not None and done >= hold * to_do):
             return []
         chunk = min(512, running.prompt_tokens - running.prefilled)
         seconds = self._spend(chunk / self.script.prefill_tok_s * self._random.uniform(0.97, 1.03))
@@ -279,7 +294,7 @@ class FakeSession:
             PrefillProgress(
                 request_id,
                 step.step_id,
-                self._now_ns,
+                self._clock.now_ns,
                 send,
                 running.prefilled,
                 running.prompt_tokens,
@@ -288,18 +303,18 @@ class FakeSession:
             )
         ]
         if running.prefilled == running.prompt_tokens:
-            running.prefill_end_ns = self._now_ns
+            running.prefill_end_ns = self._clock.now_ns
             first_ns = running.first_scheduled_ns or send
             events.append(
                 PrefillDone(
                     request_id,
                     step.step_id,
-                    self._now_ns,
+                    self._clock.now_ns,
                     send,
                     running.prompt_tokens,
                     running.cached_tokens,
                     (first_ns - send) / 1e6,
-                    (self._now_ns - first_ns) / 1e6,
+                    (self._clock.now_ns - first_ns) / 1e6,
                     *kv,
                 )
             )
@@ -318,16 +333,16 @@ class FakeSession:
     def _token(self, running: _Running, step_id: int) -> list[Event]:
         index = len(running.token_times_ns)
         before = running.token_times_ns[-1] if index else None
-        running.token_times_ns.append(self._now_ns)
+        running.token_times_ns.append(self._clock.now_ns)
         token = TokenEvent(
             running.request.request_id,
             step_id,
             index,
             _token_id(running.pieces[index]),
             running.pieces[index],
-            self._now_ns,
+            self._clock.now_ns,
             running.t_send_ns,
-            (self._now_ns - before) / 1e6 if before is not None else None,
+            (self._clock.now_ns - before) / 1e6 if before is not None else None,
             running.context_tokens,
             *_kv_bytes(running),
         )
@@ -351,7 +366,7 @@ class FakeSession:
         done = len(running.token_times_ns)
         return GenerationFinished(
             running.request.request_id,
-            self._now_ns,
+            self._clock.now_ns,
             reason,
             "",
             tuple(range(running.prompt_tokens)),
@@ -375,7 +390,7 @@ class FakeSession:
         compute, bandwidth = (72.0, 26.0) if phase == "prefill" else (7.0, 94.0)
         return StepStats(
             self._step_id,
-            self._now_ns,
+            self._clock.now_ns,
             "prefill" if phase == "prefill" else "decode",
             len(self._running),
             tokens,
@@ -387,7 +402,7 @@ class FakeSession:
         )
 
     def _spend(self, seconds: float) -> float:
-        self._now_ns += int(seconds * 1e9)
+        self._clock.now_ns += int(seconds * 1e9)
         if self.script.wait:
             self.script.wait(seconds)
         return seconds

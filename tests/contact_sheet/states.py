@@ -1,0 +1,169 @@
+"""The states of the window that are drawn, looked at and kept good, each from fixed data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from PySide6.QtWidgets import QApplication
+
+from app import folders
+from app.appearance import ThemeChoice
+from app.chat.store import Chat, ChatMessage, ChatStore, new_id
+from engine.config import EngineConfig
+from engine.session import EngineError
+from tests.fakes.fake_session import Script
+from tests.fakes.window import FakeProgram, settle, wait_until
+
+QUESTION = "Why is the first token slow and the rest fast? Show me the loop."
+SECOND_QUESTION = "And what does the cache cost me at 4k?"
+LONG_QUESTION = "Summarise this report in five points.\n\n" + "It was a quiet year. " * 480
+SHORT_ANSWER = (
+    "For this model every token keeps a key and a value of 3 heads x 64 numbers in each of 30 "
+    "layers: 23,040 bytes in BF16. At 4,096 tokens that is 94 MB, about two thirds of the weights "
+    "themselves, and every decode step reads all of it. A longer context reserves more; it costs "
+    "time only as it fills."
+)
+UNSUPPORTED = "mamba2-370m.gguf"
+PROBLEM = EngineError(
+    "The architecture “mamba2” is not supported.",
+    "The file holds a state-space model; this program runs Llama models.",
+    "Open a Llama model in GGUF or safetensors.",
+)
+SETTLE_MS = 350
+TITLES = (
+    ("Quicksort in Python", 0),
+    ("法语翻译练习", 0),
+    ("INT4 against INT8", 5),
+    ("Letter to the landlord", 6),
+    ("Long context test, 8k", 6),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A name for the file, a title for the sheet, and the steps that lead there."""
+
+    name: str
+    title: str
+    script: Script
+    take_steps: Callable[[FakeProgram], None]
+    has_history: bool = True
+
+
+def open_state(state: State, app: QApplication, theme: ThemeChoice) -> FakeProgram:
+    """A window in this state; the caller closes it."""
+    if state.has_history:
+        _write_old_chats()
+    program = FakeProgram(app, replace(state.script), theme)
+    try:
+        program.show()
+        program.window.conversations.read()
+        state.take_steps(program)
+    except BaseException:
+        program.close()
+        raise
+    settle(SETTLE_MS)
+    program.window.panel.plots.redraw()
+    return program
+
+
+def _write_old_chats() -> None:
+    store = ChatStore(folders.chats_folder())
+    now = datetime.now(UTC)
+    for index, (title, days) in enumerate(TITLES):
+        then = now - timedelta(days=days, minutes=index)
+        question, answer = ChatMessage(new_id(), "user", title), ChatMessage(new_id(), "assistant")
+        answer.text = SHORT_ANSWER
+        store.save(Chat(new_id(), title, then, then, "", [question, answer]))
+
+
+def _begin_to_load(program: FakeProgram) -> None:
+    program.begin_load()
+    wait_until(lambda: program.controller.loading is not None)
+
+
+def _long_prefill(program: FakeProgram) -> None:
+    program.load()
+    _ask(program, QUESTION)
+    program.session.script.hold_prefill_at = 0.35
+    program.window.conversations.send(LONG_QUESTION)
+    wait_until(lambda: _reading(program))
+    program.sample(97.0)
+
+
+def _decoding(program: FakeProgram) -> None:
+    program.load()
+    _ask(program, QUESTION)
+    script = program.session.script
+    script.answer, script.hold_decode_at, script.prefill_tok_s = SHORT_ANSWER, 48, 1_200.0
+    _send(program, SECOND_QUESTION)
+    _wait_for_tokens(program, 48)
+    program.sample(89.0)
+
+
+def _finished(program: FakeProgram) -> None:
+    program.load()
+    _ask(program, QUESTION)
+
+
+def _error(program: FakeProgram) -> None:
+    program.load()
+    program.window.conversations.send(QUESTION * 900)
+    wait_until(lambda: any(m.role == "error" for m in _messages(program)))
+    program.window.composer.clear()
+    program.window.loading.load(EngineConfig(UNSUPPORTED))
+    wait_until(lambda: program.window.cards.card("load") is not None)
+
+
+def _two_chats(program: FakeProgram) -> None:
+    program.load()
+    _send(program, QUESTION)
+    _wait_for_tokens(program, 30)
+    program.session.script.hold_decode_at = 90
+    program.window.conversations.new_chat()
+    _send(program, SECOND_QUESTION)
+    _wait_for_tokens(program, 90)
+    program.sample(92.0)
+
+
+def _send(program: FakeProgram, text: str) -> None:
+    assert program.window.conversations.send(text)
+    program.sample(96.0)
+
+
+def _ask(program: FakeProgram, text: str) -> None:
+    """Send and wait for the end of the answer, with a sensor reading in between."""
+    _send(program, text)
+    wait_until(lambda: not program.controller.active_requests)
+    program.sample(88.0)
+
+
+def _messages(program: FakeProgram) -> list[ChatMessage]:
+    return program.window.conversations.current.chat.messages
+
+
+def _reading(program: FakeProgram) -> bool:
+    trace = program.window.telemetry.model.selected
+    return trace is not None and trace.tokens_done > 0
+
+
+def _wait_for_tokens(program: FakeProgram, tokens: int) -> None:
+    def there() -> bool:
+        trace = program.window.telemetry.model.selected
+        return trace is not None and len(trace.tokens) >= tokens
+
+    wait_until(there)
+
+
+STATES = (
+    State("first-start", "First start", Script(hold_load_at=0.0), _begin_to_load, False),
+    State("empty-chat", "Empty chat", Script(), FakeProgram.load),
+    State("loading", "Loading", Script(hold_load_at=0.6), _begin_to_load),
+    State("long-prefill", "Long prefill", Script(prefill_tok_s=396.0), _long_prefill),
+    State("decoding", "Decoding", Script(), _decoding),
+    State("finished", "Finished, with code and a table", Script(prefill_tok_s=120.0), _finished),
+    State("error", "Error, with an action", Script(bad_paths={UNSUPPORTED: PROBLEM}), _error),
+    State("two-chats", "Two chats generating", Script(hold_decode_at=30), _two_chats),
+)

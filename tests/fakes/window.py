@@ -1,0 +1,76 @@
+"""A main window over a fake session, for tests and the contact sheet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from PySide6.QtCore import QEventLoop
+from PySide6.QtWidgets import QApplication
+
+from app import folders
+from app.appearance import Appearance, ThemeChoice
+from app.engine_link.controller import EngineController
+from app.main_window import MainWindow
+from app.settings.store import Settings
+from engine.sensors import SensorSample
+from tests.fakes.fake_session import FakeClock, FakeSession, Script
+
+MODEL = "SmolLM2-135M-Instruct.gguf"
+WAIT_S = 10.0
+
+
+class FakeProgram:
+    """One window with its session; `close()` ends the threads."""
+
+    def __init__(self, app: QApplication, script: Script, theme: ThemeChoice = "dark") -> None:
+        self.clock = FakeClock()
+        self.session = FakeSession(script, clock=self.clock)
+        self.settings = Settings(folders.config_folder() / "settings.json")
+        self.appearance = Appearance(app, theme)
+        self.controller = EngineController(lambda: self.session)
+        self.window = MainWindow(self.appearance, self.settings, self.controller, clock=self.clock)
+
+    def show(self, width: int = 1440, height: int = 900) -> None:
+        """Show the window and start the engine thread; nothing is loaded yet."""
+        self.window.resize(width, height)
+        self.window.show()
+        self.controller.start()
+
+    def load(self) -> None:
+        """Load the model and wait for it."""
+        self.begin_load()
+        wait_until(lambda: self.controller.model is not None and self.controller.loading is None)
+
+    def begin_load(self, path: str = MODEL) -> None:
+        """Order a load."""
+        self.window.loading.open(path)
+
+    def sample(self, cpu_pct: float) -> None:
+        """Feed a sensor reading of this moment, as the sampler thread would."""
+        self.window.telemetry.model.handle_sample(
+            SensorSample(self.clock(), None, None, None, None, cpu_pct, 612_000_000)
+        )
+
+    def close(self) -> None:
+        """Close the window and everything behind it."""
+        self.window.close()
+        self.window.deleteLater()
+        self.appearance.deleteLater()
+        self.controller.deleteLater()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = WAIT_S) -> None:
+    """Let the event loop run until `condition` holds. Raises TimeoutError."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the window did not get there")
+        QApplication.processEvents(QEventLoop.ProcessEventsFlag.AllEvents, 20)
+
+
+def settle(milliseconds: int) -> None:
+    """Let the event loop run this long, for coalesced redraws."""
+    deadline = time.monotonic() + milliseconds / 1e3
+    while time.monotonic() < deadline:
+        QApplication.processEvents(QEventLoop.ProcessEventsFlag.AllEvents, 10)
