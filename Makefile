@@ -41,14 +41,14 @@ fix: setup-dev ## let the tools mend what they can
 bench: setup ## measure this machine: prefill, decode, memory
 	@$(BIN)/phasescope bench $(DEVICE_OPTION) $(ARGS)
 
-bench-transformers: setup .venv-transformers/ready ## the same beside Hugging Face transformers
-	$(BIN)/python tests/benchmarks/bench_transformers.py --python .venv-transformers/bin/python $(ARGS)
+bench-transformers: setup ## compare with Hugging Face transformers, in an environment of its own
+	$(BIN)/python -m tests.benchmarks.bench_transformers $(ARGS)
 
 contact-sheet: setup-dev ## draw every state of the window into OUT=contact-sheet
 	$(OFFSCREEN) $(BIN)/python -m tests.contact_sheet $(OUT)
 
 clean: ## remove the environments and everything that was built
-	rm -rf .venv .venv-transformers build dist *.egg-info .mypy_cache .ruff_cache \
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache \
 	  .pytest_cache .hypothesis .import_linter_cache contact-sheet out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -57,11 +57,3 @@ setup:
 
 setup-dev:
 	@$(BOOTSTRAP) --extras test,dev
-
-# transformers never shares an environment with us: it imports a package of the name "kernels".
-.venv-transformers/ready: packaging/constraints.txt
-	$(PYTHON) -m venv .venv-transformers
-	.venv-transformers/bin/pip install --quiet -c packaging/constraints.txt torch
-	.venv-transformers/bin/pip install --quiet -c packaging/constraints.txt \
-	  "transformers>=5,<6" gguf safetensors
-	touch $@
