@@ -45,6 +45,13 @@ def test_packages_and_unknown_libraries_are_told_apart() -> None:
     )
 
 
+def test_the_program_and_its_set_up_name_the_same_packages() -> None:
+    """The window's own sentence about a missing library agrees with set-up's."""
+    from app.startup_checks import DEBIAN_PACKAGES
+
+    assert DEBIAN_PACKAGES.items() <= system_libraries.PACKAGES.items()
+
+
 def test_one_font_of_each_group_is_enough() -> None:
     """Another font for the same scripts counts; nothing installed asks for one of each group."""
     assert (
