@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, QObject, QPersistentModelIndex, QRectF, QSize, Qt
+from PySide6.QtCore import QModelIndex, QObject, QPersistentModelIndex, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QPainter
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
@@ -18,7 +18,13 @@ _LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
 
 class ChatRowDelegate(QStyledItemDelegate):
-    """Draws the rows of a `ChatRowsModel` and edits their titles in place."""
+    """Draws the rows of a `ChatRowsModel` and edits their titles in place.
+
+    Signals:
+        editing_changed: whether a title is open for editing.
+    """
+
+    editing_changed = Signal(bool)
 
     def __init__(self, theme: Theme, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -72,7 +78,12 @@ class ChatRowDelegate(QStyledItemDelegate):
         editor.setFont(self._theme.font(CONTROL_PX))
         editor.setStyleSheet(input_style(self._theme))
         editor.setAccessibleName(self.tr("Title of the chat"))
+        self.editing_changed.emit(True)
         return editor
+
+    def destroyEditor(self, editor: QWidget, index: _Index) -> None:
+        super().destroyEditor(editor, index)
+        self.editing_changed.emit(False)
 
     def updateEditorGeometry(
         self, editor: QWidget, option: QStyleOptionViewItem, index: _Index

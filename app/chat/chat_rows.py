@@ -101,7 +101,9 @@ class ChatRowsModel(QAbstractListModel):
         self._rows: Sequence[Row] = ()
 
     def set_rows(self, rows: Sequence[Row]) -> None:
-        """Show other rows."""
+        """Show other rows; the same ones again change nothing."""
+        if list(rows) == list(self._rows):
+            return
         self.beginResetModel()
         self._rows = rows
         self.endResetModel()

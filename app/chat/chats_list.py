@@ -53,6 +53,7 @@ class ChatsList(QWidget):
         super().__init__(parent)
         self._chats: list[Chat] = []
         self._current: str | None = None
+        self._is_renaming = False
         self._rows = ChatRowsModel(self)
         self._delegate = ChatRowDelegate(theme, self)
         self._new = QPushButton(self.tr("+ New chat"))
@@ -149,8 +150,11 @@ class ChatsList(QWidget):
         self._undo.clicked.connect(self._ask_back)
         self._undo_timer.timeout.connect(self._undo_bar.hide)
         self._list.installEventFilter(self)
+        self._delegate.editing_changed.connect(self._on_editing_changed)
 
     def _show_rows(self) -> None:
+        if self._is_renaming:
+            return  # the rows would take the open title away; they are shown once it closes
         # The local day: that is what "today" means to the person.
         today = date.today()
         rows = grouped_rows(self._chats, self._search.text(), today)
@@ -162,6 +166,10 @@ class ChatsList(QWidget):
         words = self.tr("No chat matches.") if self._chats else self.tr("No chats yet.")
         self._nothing.setText(words)
         self._mark_current()
+
+    def _on_editing_changed(self, editing: bool) -> None:
+        self._is_renaming = editing
+        self._show_rows()
 
     def _mark_current(self) -> None:
         index = self._rows.index_of(self._current) if self._current else QModelIndex()

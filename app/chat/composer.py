@@ -15,6 +15,7 @@ from app.theme import CONTROL_PX, CONVERSATION_PX, LABEL_PX, Theme
 
 FRAME_RADIUS = 12
 FRAME_PADDING = 12
+NARROW_WIDTH = 560
 
 
 class Composer(QWidget):
@@ -136,6 +137,7 @@ class Composer(QWidget):
         column = Widths(self.width() - SCROLL_BAR_WIDTH, self._theme.scale).column
         left, right = column.left(), self.width() - column.right() - 1
         self.setContentsMargins(left, 0, right, 16)
+        self._gauge.set_title_shown(self.width() >= NARROW_WIDTH * self._theme.scale)
         layout = self.layout()
         if layout is not None:
             layout.setContentsMargins(FRAME_PADDING, FRAME_PADDING, FRAME_PADDING, FRAME_PADDING)
@@ -164,6 +166,8 @@ class Composer(QWidget):
         self._send.setEnabled(self._can_send())
         hint = self.tr("Esc") if self._generating else "" if self._ready else self._why
         self._hint.set_whole_text(hint)
+        # In a narrow window the gauge's bar gives way before the words do.
+        self._hint.setMinimumWidth(min(self._hint.sizeHint().width(), self.width() // 5))
         self._send.setToolTip(hint or self.tr("Send the message (Enter)"))
 
     # Qt overrides

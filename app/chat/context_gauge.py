@@ -6,8 +6,8 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
-from app.chat.stats_line import NO_VALUE
 from app.chat.styles import label_style
+from app.telemetry.format import count
 from app.theme import LABEL_PX, Theme
 
 BAR_WIDTH, BAR_HEIGHT = 130, 5
@@ -63,14 +63,17 @@ class ContextGauge(QWidget):
 
     def set_context(self, used: int | None, limit: int | None) -> None:
         """Show `used` of `limit` tokens; None where there is no value."""
-        texts = [NO_VALUE if n is None else f"{n:,}" for n in (used, limit)]
-        numbers = " / ".join(texts)
+        numbers = f"{count(used)} / {count(limit)}"
         self._numbers.setText(numbers)
         self._bar.share = min(1.0, used / limit) if used and limit else 0.0
         self._bar.update()
         explanation = self.tr("Tokens of this chat in the context, of those it can hold: %1")
         self.setToolTip(explanation.replace("%1", numbers))
         self.setAccessibleName(explanation.replace("%1", numbers))
+
+    def set_title_shown(self, shown: bool) -> None:
+        """Whether there is room for the word before the bar."""
+        self._title.setVisible(shown)
 
     def set_theme(self, theme: Theme) -> None:
         """Draw with other colours or sizes."""

@@ -13,13 +13,11 @@ from PySide6.QtWidgets import (
 )
 
 from app.chat.elided_label import ElidedLabel
-from app.chat.stats_line import figure
 from app.chat.styles import button_style, label_style
+from app.telemetry.format import about_seconds, memory
 from app.theme import CONTROL_PX, LABEL_PX, Theme
 from engine.events import LoadProgress
 
-MEGABYTE = 1e6
-GIGABYTE = 1e9
 _STEPS = 1000
 
 
@@ -105,16 +103,12 @@ class LoadingCard(QFrame):
         done, total = progress.done_bytes, progress.total_bytes
         if total <= 0:
             return [self.tr("Reading the file…")]
-        unit, name = (GIGABYTE, "GB") if total >= GIGABYTE else (MEGABYTE, "MB")
-        amount = self.tr("%1 of %2").replace("%1", figure(done / unit))
-        details = [f"{amount.replace('%2', figure(total / unit))} {name}"]
+        read, whole = memory(done), memory(total)
+        first = read.value if read.unit == whole.unit else read.text
+        details = [self.tr("%1 of %2").replace("%1", first).replace("%2", whole.text)]
         if progress.stage == "reading" and 0 < done < total and progress.elapsed_s > 0:
             rate = done / progress.elapsed_s
-            details.append(f"{figure(rate / MEGABYTE)} MB/s")
-            details.append(self._time_left((total - done) / rate))
+            details.append(f"{memory(rate).text}/s")
+            left = about_seconds((total - done) / rate)
+            details.append(self.tr("%1 left").replace("%1", left))
         return details
-
-    def _time_left(self, seconds: float) -> str:
-        if seconds < 60:
-            return self.tr("about %1 s left").replace("%1", str(max(1, round(seconds))))
-        return self.tr("about %1 min left").replace("%1", str(round(seconds / 60)))

@@ -15,6 +15,7 @@ from PySide6.QtCore import (
     Signal,
 )
 
+from app.chat.stats_line import plain_text, stats_items
 from app.chat.store import AnswerStats, Chat, ChatMessage, ErrorAction, MessageState, new_id
 
 
@@ -176,6 +177,8 @@ class ChatModel(QAbstractListModel):
         match role:
             case Qt.ItemDataRole.AccessibleTextRole:
                 return self._accessible_text(message)
+            case Qt.ItemDataRole.AccessibleDescriptionRole:
+                return plain_text(stats_items(message.stats, message.state))
             case ChatRole.ROLE:
                 return message.role
             case ChatRole.TEXT:

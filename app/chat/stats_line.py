@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from PySide6.QtCore import QCoreApplication
 
 from app.chat.store import AnswerStats, MessageState
+from app.telemetry.format import Quantity, count, milliseconds, tokens_per_second
 
-NO_VALUE = "–"
 ITEM_GAP = 16
 
 translate = QCoreApplication.translate
@@ -26,28 +26,6 @@ class Run:
 Item = tuple[Run, ...]
 
 
-def figure(value: float | None) -> str:
-    """Three significant digits, thousands separated, never scientific; en dash for no value."""
-    if value is None:
-        return NO_VALUE
-    if value == 0:
-        return "0"
-    magnitude = len(f"{abs(value):.0f}") if abs(value) >= 1 else 0
-    decimals = max(0, 3 - magnitude)
-    if magnitude > 3:
-        step = 10 ** (magnitude - 3)
-        return f"{round(value / step) * step:,}"
-    text = f"{value:,.{decimals}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def duration(value_ms: float | None) -> str:
-    """A time with its unit: milliseconds, from one second on seconds."""
-    if value_ms is not None and value_ms >= 1000:
-        return f"{figure(value_ms / 1000)} s"
-    return f"{figure(value_ms)} ms"
-
-
 def stats_items(stats: AnswerStats | None, state: MessageState) -> list[Item]:
     """What the line says, the most telling first; figures without a value are left out."""
     items: list[Item] = []
@@ -56,23 +34,25 @@ def stats_items(stats: AnswerStats | None, state: MessageState) -> list[Item]:
     if stats is None:
         return items
     if stats.ttft_ms is not None:
-        items.append((Run("TTFT "), Run(duration(stats.ttft_ms), strong=True)))
-    for label, value in (
+        items.append((Run("TTFT "), Run(milliseconds(stats.ttft_ms).text, strong=True)))
+    for label, rate in (
         (translate("StatsLine", "prefill"), stats.prefill_tok_s),
         (translate("StatsLine", "decode"), stats.decode_tok_s),
     ):
-        if value is not None:
-            items.append((Run(f"{label} "), Run(f"{figure(value)} tok/s", strong=True)))
+        if rate is not None:
+            items.append((Run(f"{label} "), Run(tokens_per_second(rate).text, strong=True)))
     if stats.itl_p50_ms is not None:
-        p50, p95 = figure(stats.itl_p50_ms), figure(stats.itl_p95_ms)
-        items.append((Run("ITL p50 "), Run(p50, True), Run(" p95 "), Run(f"{p95} ms", strong=True)))
-    items.append(
-        (
-            Run(f"{stats.completion_tokens:,}", strong=True),
-            Run(" " + translate("StatsLine", "tokens")),
-        )
-    )
+        items.append(_latency(milliseconds(stats.itl_p50_ms), milliseconds(stats.itl_p95_ms)))
+    one = stats.completion_tokens == 1
+    words = translate("StatsLine", "token") if one else translate("StatsLine", "tokens")
+    items.append((Run(count(stats.completion_tokens), strong=True), Run(f" {words}")))
     return items
+
+
+def _latency(p50: Quantity, p95: Quantity) -> Item:
+    """Both percentiles; the unit stands once where it is the same."""
+    first = p50.value if p50.unit == p95.unit else p50.text
+    return (Run("ITL p50 "), Run(first, True), Run(" p95 "), Run(p95.text, strong=True))
 
 
 def fitting(items: Sequence[Item], width: float, measure: Callable[[Run], float]) -> list[Item]:
@@ -88,7 +68,7 @@ def fitting(items: Sequence[Item], width: float, measure: Callable[[Run], float]
 
 
 def plain_text(items: Sequence[Item]) -> str:
-    """The line as one string, for tooltips and screen readers."""
+    """The line as one string, for screen readers."""
     return "  ".join("".join(run.text for run in item) for item in items)
 
 

@@ -131,6 +131,18 @@ def test_rename_in_the_row(chats: ChatsList, qtbot: QtBot) -> None:
     assert renamed.args == ["idQuicksort", "Sorting in Python"]
 
 
+def test_renewing_the_list_leaves_an_open_title_alone(chats: ChatsList, qtbot: QtBot) -> None:
+    """An answer that ends elsewhere while one renames takes nothing away."""
+    chats.set_current("idQuicksort")
+    chats.rename_current()
+    editor = chats._list.viewport().findChild(QLineEdit)
+    editor.setText("Half a ti")
+    chats.set_chats([_chat("Quicksort"), _chat("Another")])
+    assert chats._list.viewport().findChild(QLineEdit) is editor
+    qtbot.keyClick(editor, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: "Another" in _titles(chats))
+
+
 def test_an_unchanged_or_empty_title_asks_for_nothing(chats: ChatsList, qtbot: QtBot) -> None:
     """A chat cannot lose its title by accident."""
     index = chats._rows.index_of("idQuicksort")

@@ -82,6 +82,8 @@ def test_screen_readers_hear_who_speaks(model: ChatModel) -> None:
     role = Qt.ItemDataRole.AccessibleTextRole
     assert _value(model, 0, role) == "You: Hi"
     assert _value(model, 1, role) == "Error: It failed. No memory. Load less."
+    model.finish(model.begin_answer(), "done", AnswerStats(completion_tokens=7), None)
+    assert _value(model, 2, Qt.ItemDataRole.AccessibleDescriptionRole) == "7 tokens"
 
 
 def test_the_first_user_message_names_the_chat(model: ChatModel) -> None:
