@@ -30,7 +30,7 @@ class Workload:
     generate: int
 
 
-def wait_until_quiet(limit_s: float = 120.0) -> float:
+def wait_until_quiet(limit_s: float = 30.0) -> float:
     """Wait until the machine is idle for a second, so that nothing else is timed along.
 
     Returns the busy share of all cores in percent at the end, above QUIET_PERCENT when
