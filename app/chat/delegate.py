@@ -69,6 +69,8 @@ class ChatDelegate(QStyledItemDelegate):
         hovered: what is under the mouse. copied: the Copy control that was just used.
         selecting: the block that is, or is to be, open for selecting. by_keyboard: whether the
         row with the focus shows it.
+
+    `browser` is the text widget that is open, if one is.
     """
 
     def __init__(self, theme: Theme, parent: QObject | None = None) -> None:
@@ -78,6 +80,7 @@ class ChatDelegate(QStyledItemDelegate):
         self.copied: Spot | None = None
         self.selecting: Spot | None = None
         self.by_keyboard = False
+        self.browser: SelectionBrowser | None = None
 
     def content(self, index: Index, width: int) -> RowContent:
         """The content of a row `width` px wide."""
@@ -124,13 +127,14 @@ class ChatDelegate(QStyledItemDelegate):
         block = self.content(index, option.rect.width()).blocks[number]
         theme = self.cache.theme
         back = {"user": "bubble", "error": "surface"}.get(message.role, "window")
-        return SelectionBrowser(
+        self.browser = SelectionBrowser(
             block.document,
             number,
             theme.color(block.color),
             theme.color("surface" if block.code else back),
             parent,
         )
+        return self.browser
 
     def setEditorData(self, editor: QWidget, index: Index) -> None:
         message = message_of(index)
@@ -149,7 +153,9 @@ class ChatDelegate(QStyledItemDelegate):
             editor.setGeometry(place.text.translated(row.topLeft()))
 
     def destroyEditor(self, editor: QWidget, index: Index) -> None:
+        # However the view lets go of it: by closing it, or with its row, or with all rows.
         self.selecting = None
+        self.browser = None
         super().destroyEditor(editor, index)
 
     def eventFilter(self, editor: QObject, event: QEvent) -> bool:

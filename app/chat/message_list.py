@@ -26,7 +26,7 @@ from PySide6.QtWidgets import QAbstractItemView, QFrame, QListView, QMenu, QWidg
 
 from app.chat.bubble_layout import Hit, Target
 from app.chat.delegate import ChatDelegate, Spot, can_regenerate, message_of
-from app.chat.selection import SelectionBrowser
+from app.chat.row_menu import row_entries
 from app.theme import Theme
 
 COPIED_MS = 1500
@@ -55,7 +55,6 @@ class MessageList(QListView):
         self._delegate = ChatDelegate(theme, self)
         self._following = True
         self._laying_out = False
-        self._selection: SelectionBrowser | None = None
         self._dragging = False
         self._copied_timer = QTimer(self, singleShot=True, interval=COPIED_MS)
         self._copied_timer.timeout.connect(self._forget_copied)
@@ -104,8 +103,9 @@ class MessageList(QListView):
 
     def close_selection(self) -> None:
         """Take away the text widget, if one is open."""
-        if self._selection is not None:
-            self._delegate.closeEditor.emit(self._selection, self._delegate.EndEditHint.NoHint)
+        if self._delegate.browser is not None:
+            hint = self._delegate.EndEditHint.NoHint
+            self._delegate.closeEditor.emit(self._delegate.browser, hint)
 
     # Following and layout
 
@@ -213,14 +213,12 @@ class MessageList(QListView):
         self.close_selection()
         self._delegate.selecting = Spot(message_of(index).id, hit)
         self.edit(index)
-        editor = self.indexWidget(index)
-        self._selection = editor if isinstance(editor, SelectionBrowser) else None
 
     def _forward(self, event: QMouseEvent) -> None:
         """Let the text widget see the mouse press that opened it, and the drag that follows."""
-        if self._selection is None:
+        if self._delegate.browser is None:
             return
-        target = self._selection.viewport()
+        target = self._delegate.browser.viewport()
         local = target.mapFromGlobal(event.globalPosition())
         copy = QMouseEvent(
             event.type(),
@@ -259,21 +257,9 @@ class MessageList(QListView):
         return True
 
     def _row_menu(self, index: QPersistentModelIndex, hit: Hit | None) -> QMenu:
-        """Everything that can be done with a row; `hit` is what the mouse is on, if it is."""
-        entries: list[tuple[str, Hit]] = []
-        for number, action in enumerate(message_of(index).actions):
-            entries.append((action.label, Hit(Target.ACTION, number)))
-        entries.append((self.tr("Copy"), Hit(Target.COPY)))
-        for number, block in enumerate(self._delegate.content(index, self._width).blocks):
-            if block.code and (hit is None or hit.number == number):
-                name = block.code.language or self.tr("text")
-                label = self.tr("Copy code (%1)").replace("%1", name)
-                entries.append((label, Hit(Target.COPY_CODE, number)))
-        if can_regenerate(index):
-            entries.append((self.tr("Regenerate"), Hit(Target.REGENERATE)))
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        for label, target in entries:
+        for label, target in row_entries(index, self._delegate.content(index, self._width), hit):
             menu.addAction(label).triggered.connect(partial(self._chosen, index, target))
         return menu
 
@@ -314,13 +300,13 @@ class MessageList(QListView):
             super().dataChanged(top_left, bottom_right, roles)
             return
         # Laying out all rows is for when a height changed; a piece of text mostly fits.
-        if self._selection is not None and self._selects(message.id):
-            self._delegate.setEditorData(self._selection, index)
+        if self._delegate.browser is not None and self._selects(message.id):
+            self._delegate.setEditorData(self._delegate.browser, index)
         self.viewport().update(self.visualRect(index))
 
     def rowsInserted(self, parent: _Index, start: int, end: int) -> None:
         super().rowsInserted(parent, start, end)
-        if not self._delegate.by_keyboard:
+        if not self._delegate.by_keyboard and self._delegate.browser is None:
             self.setCurrentIndex(QModelIndex())  # the keyboard begins at the newest row again
 
     def _selects(self, message_id: str) -> bool:
@@ -328,7 +314,6 @@ class MessageList(QListView):
         return selecting is not None and selecting.message_id == message_id
 
     def closeEditor(self, editor: QWidget, hint: ChatDelegate.EndEditHint) -> None:
-        self._selection = None
         self._dragging = False
         super().closeEditor(editor, hint)
         self.viewport().update()

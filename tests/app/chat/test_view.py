@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from PySide6.QtCore import QPersistentModelIndex, QPoint, Qt, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
@@ -359,3 +361,53 @@ def test_rows_are_as_high_as_they_are_painted(view: ChatView, qtbot: QtBot, widt
         return row.height() == messages._delegate.content(index, row.width()).geometry.height
 
     qtbot.waitUntil(agrees)
+
+
+def test_removing_a_row_closes_its_selection(view: ChatView, qtbot: QtBot) -> None:
+    """Regenerating an answer in which text is selected leaves nothing behind to trip over."""
+    answer = _answer(view, "Some words")
+    for change in (lambda: view.model.remove_from(answer), lambda: view.model.set_chat(Chat.new())):
+        _click(qtbot, view, 0, Hit(Target.TEXT, 0))
+        change()
+        assert _list(view)._delegate.browser is None
+        _answer(view, "Some words")
+        _click(qtbot, view, 0, Hit(Target.TEXT, 0))
+        assert _list(view)._delegate.browser is not None
+        _list(view).close_selection()
+
+
+def test_any_order_of_events_keeps_the_rows_right(view: ChatView, qtbot: QtBot) -> None:
+    """Random sends, streams, clicks, scrolls and sizes: no error, and true heights on screen."""
+    chance = random.Random(7)
+    messages, model = _list(view), view.model
+    answers: list[str] = []
+
+    def step() -> None:
+        match chance.randrange(9):
+            case 0:
+                model.append_user("word " * chance.randrange(1, 80))
+            case 1 if not answers:
+                answers.append(model.begin_answer())
+            case 2 | 3 if answers:
+                model.append_text(answers[-1], chance.choice(["a ", "line\n", "```\nx = 1\n```\n"]))
+            case 4 if answers:
+                model.finish(answers.pop(), "done", AnswerStats(), None)
+            case 5 if model.rowCount() > 12:
+                row = model.rowCount() - chance.randrange(1, 4)
+                answers.clear()
+                model.remove_from(model.message(row).id)
+            case 6:
+                view.resize(chance.randrange(480, 900), chance.randrange(300, 700))
+            case 7:
+                bar = messages.verticalScrollBar()
+                bar.setValue(chance.randrange(bar.maximum() + 1))
+            case 8:
+                place = QPoint(chance.randrange(messages.width()), chance.randrange(300))
+                qtbot.mouseClick(messages.viewport(), Qt.MouseButton.LeftButton, pos=place)
+
+    for _ in range(120):
+        step()
+        QGuiApplication.processEvents()
+        for index in messages._visible_rows():
+            row = messages.visualRect(index)
+            assert row.height() == messages._delegate.content(index, row.width()).geometry.height
