@@ -93,7 +93,13 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
     (
         QT_TRANSLATE_NOOP("Actions", "&Model"),
         (
-            ActionSpec("model.starter", QT_TRANSLATE_NOOP("Actions", "&Starter model")),
+            ActionSpec(
+                "model.starter",
+                QT_TRANSLATE_NOOP("Actions", "&Starter model"),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "SmolLM2-135M-Instruct, a small model for learning the panels"
+                ),
+            ),
             ActionSpec(
                 "model.open_file", QT_TRANSLATE_NOOP("Actions", "&Open model file…"), ("Ctrl+O",)
             ),

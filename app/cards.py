@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.appearance import icon
+from app.chat.bubble_layout import SCROLL_BAR_WIDTH, Widths
 from app.theme import Theme
 
 CardKind = Literal["error", "notice"]
@@ -69,7 +71,7 @@ class Card(QFrame):
             words.addSpacing(4)
             words.addLayout(self._buttons(actions))
         row = QHBoxLayout(self)
-        row.setContentsMargins(16, 12, 8, 12)
+        row.setContentsMargins(13, 12, 8, 12)
         row.addLayout(words, 1)
         row.addWidget(self._close, 0, Qt.AlignmentFlag.AlignTop)
         self.set_theme(theme)
@@ -94,14 +96,16 @@ class Card(QFrame):
 
 
 class CardStack(QWidget):
-    """The cards in force, at most one a topic: a newer one of the same topic replaces it."""
+    """The cards in force, at most one a topic: a newer one of the same topic replaces it.
+
+    They stand in the text column of the conversation below them.
+    """
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
         self._cards: dict[str, Card] = {}
         self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(8)
         self.hide()
 
@@ -134,6 +138,18 @@ class CardStack(QWidget):
         self._theme = theme
         for card in self._cards.values():
             card.set_theme(theme)
+        self._place()
+
+    def _place(self) -> None:
+        column = Widths(self.width() - SCROLL_BAR_WIDTH, self._theme.scale).column
+        right = self.width() - column.right() - 1
+        self._column.setContentsMargins(column.left(), 12, right, 0)
+
+    # Qt overrides
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place()
 
 
 def _sentence(text: str, tone: str) -> QLabel:

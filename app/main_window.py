@@ -35,8 +35,8 @@ from app.dialogs.text_page import TextPage
 from app.engine_link.controller import EngineController, EngineState
 from app.file_actions import FileActions
 from app.model_loading import ModelLoading
-from app.model_menus import FORMAT_NAMES, ModelMenus, weights_value
-from app.run_bar import RunBar
+from app.model_menus import ModelMenus
+from app.run_bar import RunBar, run_values
 from app.sampling import effective_sampling
 from app.sampling_popover import SamplingPopover
 from app.settings.schema import (
@@ -62,7 +62,6 @@ from engine.events import LoadFailed, LoadProgress, ModelLoaded, PrefillProgress
 
 DEFAULT_SIZE = QSize(1440, 900)
 SCALE_STEP = 0.1
-COLUMN_MARGIN = 28
 SCREEN_SHARE = 0.94
 _BADGE: dict[EngineState, BadgePhase] = {
     EngineState.LOADING: "loading",
@@ -230,10 +229,7 @@ class MainWindow(QMainWindow):
         column = QVBoxLayout(conversation)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
-        card_row = QVBoxLayout()
-        card_row.setContentsMargins(COLUMN_MARGIN, 12, COLUMN_MARGIN, 0)
-        card_row.addWidget(self.cards)
-        column.addLayout(card_row)
+        column.addWidget(self.cards)
         column.addWidget(self.chat_view, 1)
         column.addWidget(self.composer)
         self.parts = WindowLayout(
@@ -334,6 +330,7 @@ class MainWindow(QMainWindow):
 
     def _on_wanted_changed(self, config: EngineConfig | None) -> None:
         self.menus.set_model(self.controller.model, config)
+        self.run_bar.show_values(run_values(self.controller.model, config))
 
     def _show_model(self) -> None:
         loaded = self.controller.model
@@ -341,11 +338,7 @@ class MainWindow(QMainWindow):
         self.status.set_model(loaded)
         self.status.set_notice(loaded.notices[0] if loaded and loaded.notices else "")
         name = loaded.model.name if loaded else ""
-        bar = self.run_bar
-        bar.model.set_value(name or self.tr("Choose a model"))
-        bar.weights.set_value(weights_value(loaded) if loaded else "–")
-        bar.kv.set_value(FORMAT_NAMES[loaded.config.kv_format] if loaded else "–")
-        bar.context.set_value(count(loaded.config.context_length) if loaded else "–")
+        self.run_bar.show_values(run_values(loaded, self.loading.wanted))
         self._show_sampling()
         self.chat_view.set_model_name(name)
         self.composer.set_model_name(name)

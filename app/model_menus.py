@@ -257,9 +257,3 @@ def kv_bytes_per_token(model: ModelLoaded, kv_format: str) -> int:
     """What a token takes in another KV format: as in the present one, by element size."""
     present = ELEMENT_BYTES[model.config.kv_format]
     return model.kv_bytes_per_token * ELEMENT_BYTES[kv_format] // present
-
-
-def weights_value(model: ModelLoaded) -> str:
-    """The toolbar's word for the weights: "INT8", or what the file holds."""
-    name = model.config.weight_format
-    return FORMAT_NAMES.get(name) or model.model.stored_format.split(",")[0]

@@ -43,7 +43,8 @@ def arrange(
     beside = width - CONVERSATION_MIN
     panels = wants_panels and (height >= PANELS_MIN_HEIGHT or insists_on_panels)
     if not panels or beside < DOCK_MIN:
-        return Arrangement(wants_chats and beside >= CHATS_WIDTH, None)
+        # The chats had folded before the panels gave way; without panels they have their room.
+        return Arrangement(wants_chats and not wants_panels and beside >= CHATS_WIDTH, None)
     wanted = max(DOCK_MIN, dock_width)
     if wants_chats and beside >= wanted + CHATS_WIDTH:
         return Arrangement(True, wanted)

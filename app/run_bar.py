@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from PySide6.QtCore import QCoreApplication, QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QWidget
 
 from app.appearance import icon
+from app.model_menus import FORMAT_NAMES
+from app.telemetry.format import NO_VALUE, count
 from app.theme import CONTROL_PX, LABEL_PX, Theme
+from engine.config import EngineConfig
+from engine.events import ModelLoaded
 
 GAP = 8
 MARGIN = 14
 MODEL_WIDTH_MAX = 260
+FOLDED_EXTRA = 60  # chevron, paddings and a little air
 CHEVRON_PX = 14
+CHATS_PX = 30
+CHATS_ICON_PX = 18
+
+
+@dataclass(frozen=True, slots=True)
+class RunValues:
+    """The words on the buttons."""
+
+    model: str = ""
+    weights: str = NO_VALUE
+    kv: str = NO_VALUE
+    context: str = NO_VALUE
+
+
+def run_values(loaded: ModelLoaded | None, wanted: EngineConfig | None) -> RunValues:
+    """What runs; while another model is loaded, or none is there yet, what was asked for."""
+    if wanted is None:
+        return RunValues()
+    if loaded is not None and loaded.config.model_path == wanted.model_path:
+        config, model = loaded.config, loaded.model.name
+        stored = loaded.model.stored_format.split(",")[0]
+    else:
+        config, model, stored = wanted, Path(wanted.model_path).stem, ""
+    automatic = QCoreApplication.translate("RunBar", "auto")
+    stored = stored or QCoreApplication.translate("RunBar", "as stored")
+    return RunValues(
+        model,
+        FORMAT_NAMES.get(config.weight_format, stored),
+        FORMAT_NAMES.get(config.kv_format, automatic),
+        count(config.context_length) if config.context_length else automatic,
+    )
 
 
 class ValueButton(QPushButton):
@@ -23,20 +62,21 @@ class ValueButton(QPushButton):
         self.setProperty("kind", "value")
         self._name = label
         self._full = ""
+        self._width_max = MODEL_WIDTH_MAX
         self._label = QLabel(label, self)
         self._label.setProperty("tone", "label")
         self._label.setVisible(bool(label))
         self._value = QLabel(self)
         self._chevron = QLabel(self)
         self._row = QHBoxLayout(self)
-        self._row.setContentsMargins(10, 0, 8, 0)
-        self._row.setSpacing(GAP)
+        self._row.setContentsMargins(9, 0, 6, 0)
+        self._row.setSpacing(6)
         for each in (self._label, self._value, self._chevron):
             each.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
             self._row.addWidget(each)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self.set_theme(theme)
-        self.set_value("–")
+        self.set_value(NO_VALUE)
 
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or text size."""
@@ -51,13 +91,18 @@ class ValueButton(QPushButton):
         self.setAccessibleName(f"{self._name} {value}".strip())
         self._elide()
 
+    def set_width_max(self, width: int) -> None:
+        """Cut values wider than this."""
+        self._width_max = max(0, width)
+        self._elide()
+
     def value(self) -> str:
         """The value, whole."""
         return self._full
 
     def _elide(self) -> None:
         metrics = self._value.fontMetrics()
-        shown = metrics.elidedText(self._full, Qt.TextElideMode.ElideMiddle, MODEL_WIDTH_MAX)
+        shown = metrics.elidedText(self._full, Qt.TextElideMode.ElideMiddle, self._width_max)
         self._value.setText(shown)
         self.setToolTip(self._full if shown != self._full else "")
         self.updateGeometry()
@@ -86,7 +131,11 @@ class RunBar(QWidget):
     def __init__(self, theme: Theme, badge: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._badge = badge
-        self.chats = QPushButton(self.tr("Chats"), self)
+        self.chats = QPushButton(self)
+        self.chats.setProperty("kind", "icon")
+        self.chats.setAccessibleName(self.tr("Chats"))
+        self.chats.setToolTip(self.tr("Show the chats"))
+        self.chats.setFixedSize(CHATS_PX, CHATS_PX)
         self.chats.hide()
         self.chats.clicked.connect(self.chats_requested)
         self.model = ValueButton(theme, "", self)
@@ -106,6 +155,7 @@ class RunBar(QWidget):
         row.addStretch(1)
         row.addWidget(badge)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.set_theme(theme)
 
     @property
     def folded(self) -> bool:
@@ -123,6 +173,14 @@ class RunBar(QWidget):
         sampling.triggered.connect(lambda: self.sampling_requested.emit(self._folded))
         self._folded.setMenu(everything)
 
+    def show_values(self, values: RunValues) -> None:
+        """Show what runs, or what is being loaded."""
+        self.model.set_value(values.model or self.tr("Choose a model"))
+        self.weights.set_value(values.weights)
+        self.kv.set_value(values.kv)
+        self.context.set_value(values.context)
+        self.arrange()
+
     def show_chats_button(self, shown: bool) -> None:
         """Offer the chats here while their list is folded."""
         self.chats.setVisible(shown)
@@ -130,6 +188,8 @@ class RunBar(QWidget):
 
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or text size."""
+        self.chats.setIcon(icon("chats", theme.text, CHATS_ICON_PX))
+        self.chats.setIconSize(QSize(CHATS_ICON_PX, CHATS_ICON_PX))
         for button in (*self._buttons, self._folded):
             button.set_theme(theme)
         self.arrange()
@@ -141,6 +201,7 @@ class RunBar(QWidget):
         fixed = 2 * MARGIN + self._badge.sizeHint().width() + 2 * GAP
         if not self.chats.isHidden():
             fixed += self.chats.sizeHint().width() + GAP
+        self._folded.set_width_max(self.width() - fixed - FOLDED_EXTRA)
         needed = fixed + sum(button.sizeHint().width() + GAP for button in self._buttons)
         fold = needed > self.width()
         for button in self._buttons:

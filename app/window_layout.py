@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QByteArray, QEvent, QObject, QRect, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
+    QApplication,
     QDockWidget,
     QHBoxLayout,
     QLabel,
@@ -151,7 +152,7 @@ class WindowLayout(QObject):
         """Lay the chats list over the conversation until a chat is chosen."""
         if self.chats_shown:
             return
-        self.drawer_open = True
+        self._set_drawer(True)
         self._chats.setParent(self._splitter.parentWidget())
         self._place_drawer()
         self._chats.show()
@@ -232,12 +233,22 @@ class WindowLayout(QObject):
         self.dock.setGeometry(QRect(corner.x() - DOCK_MIN, corner.y() + 40, DOCK_MIN, 640))
         self.dock.show()
 
+    def _set_drawer(self, is_open: bool) -> None:
+        self.drawer_open = is_open
+        self._chats.setProperty("drawer", is_open)
+        self._chats.style().unpolish(self._chats)
+        self._chats.style().polish(self._chats)
+        app = QApplication.instance()
+        if app is not None:
+            # A click anywhere else puts the drawer away.
+            (app.installEventFilter if is_open else app.removeEventFilter)(self)
+
     def _place_drawer(self) -> None:
         self._chats.setGeometry(0, 0, CHATS_WIDTH + 30, self._splitter.height())
 
     def _close_drawer(self) -> None:
         if self.drawer_open:
-            self.drawer_open = False
+            self._set_drawer(False)
             self._chats.hide()
             self._splitter.insertWidget(0, self._chats)
             self._splitter.setSizes([CHATS_WIDTH, 10_000])
@@ -251,7 +262,15 @@ class WindowLayout(QObject):
                 self.want_panels(False)
             elif event.type() == QEvent.Type.Resize and self._person_resizes():
                 self._dock_width = self.dock.width()
+        elif event.type() == QEvent.Type.MouseButtonPress and self._is_outside(watched):
+            self.close_drawer()
         return super().eventFilter(watched, event)
+
+    def _is_outside(self, watched: QObject) -> bool:
+        inside = watched is self._chats or (
+            isinstance(watched, QWidget) and self._chats.isAncestorOf(watched)
+        )
+        return isinstance(watched, QWidget) and watched.window() is self._window and not inside
 
     def _person_resizes(self) -> bool:
         """Whether a resize of the dock comes from its separator, not from the window."""

@@ -87,7 +87,7 @@ def metrics_page() -> str:
         ),
     )
     cells = (
-        f"<tr><td><b>{escape(name)}</b><br><code>{escape(formula)}</code></td>"
+        f"<tr><td><span class='term'>{escape(name)}</span><br><code>{escape(formula)}</code></td>"
         f"<td>{escape(meaning)}</td></tr>"
         for name, formula, meaning in rows
     )

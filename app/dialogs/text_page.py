@@ -36,5 +36,6 @@ def _style(theme: Theme) -> str:
         f"p, td {{ font-size: {theme.px(13)}px; }}"
         f"td {{ padding: 4px 16px 4px 0; }}"
         f".quiet {{ color: {theme.muted}; }}"
+        ".term { font-weight: 600; }"
         f"code {{ font-family: 'JetBrains Mono'; font-size: {theme.px(12)}px; }}"
     )

@@ -110,7 +110,7 @@ def _finished(program: FakeProgram) -> None:
 
 def _error(program: FakeProgram) -> None:
     program.load()
-    program.window.conversations.send(QUESTION * 900)
+    program.window.conversations.send(QUESTION * 330)
     wait_until(lambda: any(m.role == "error" for m in _messages(program)))
     program.window.composer.clear()
     program.window.loading.load(EngineConfig(UNSUPPORTED))
