@@ -28,7 +28,7 @@ from engine.config import (
     ModelInfo,
 )
 from engine.detokenizer import Detokenizer
-from engine.devices import device_names
+from engine.devices import device_names, device_uuid
 from engine.events import (
     Capabilities,
     Event,
@@ -504,6 +504,7 @@ def _model_loaded(loaded: LoadedModel) -> ModelLoaded:
         device_name=facts.device,
         threads=facts.threads,
         notices=loaded.notices,
+        device_uuid=device_uuid(loaded.device),
     )
 
 
