@@ -23,7 +23,8 @@ BUBBLE_PADDING_X = 16
 # The room between lines lies below each of them: less of it makes the text look centred.
 BUBBLE_PADDING_TOP, BUBBLE_PADDING_BOTTOM = 10, 6
 CODE_PADDING = 12
-CARD_PADDING = 16
+CARD_PADDING, CARD_PADDING_Y = 16, 12
+BUTTON_GAP = 8
 ROW_GAP = 8  # above and below each row: 16 between two rows
 BLOCK_GAP = 12
 CONTROL_PADDING = 8
@@ -176,40 +177,32 @@ def answer_geometry(
 
 
 def error_geometry(widths: Widths, heights: Sequence[int], buttons: Sequence[int]) -> RowGeometry:
-    """An error card: sentences of the given text `heights`, buttons of the given widths."""
+    """An error card: sentences of the given text `heights`, buttons of the given widths.
+
+    The buttons stand at the right where they leave room for the words, else below them.
+    """
     column = widths.column
+    inner = QRect(column.left() + CARD_PADDING, 0, column.width() - 2 * CARD_PADDING, 0)
     text_width = widths.error_text(buttons)
-    placed, y = [], ROW_GAP + CODE_PADDING
-    for number, height in enumerate(heights):
-        y += 4 if number else 0
-        text = QRect(column.left() + CARD_PADDING, y, text_width, height)
-        placed.append(PlacedBlock(text))
+    top = y = ROW_GAP + CARD_PADDING_Y
+    placed = []
+    for height in heights:
+        placed.append(PlacedBlock(QRect(inner.left(), y, text_width, height)))
         y += height
-    inner = column.width() - 2 * CARD_PADDING
-    beside = text_width < inner
-    rows = _button_rows(buttons, inner if not beside else inner - text_width)
-    step = widths.line + 8
-    buttons_height = len(rows) * step - 8 if rows else 0
-    if rows and not beside:
-        buttons_top = y + 8
-        y = buttons_top + buttons_height
+    beside = text_width < inner.width()
+    rows = _button_rows(buttons, _buttons_width(buttons) if beside else inner.width())
+    tall = max(0, len(rows) * (widths.line + BUTTON_GAP) - BUTTON_GAP)
+    if beside:
+        left = inner.right() + 1 - _buttons_width(buttons)
+        controls = _place_buttons(rows, buttons, left, top + max(0, y - top - tall) // 2, widths)
+        y = max(y, top + tall)
     else:
-        text_height = y - ROW_GAP - CODE_PADDING
-        y += max(0, buttons_height - text_height)
-        buttons_top = ROW_GAP + CODE_PADDING + max(0, (text_height - buttons_height) // 2)
-    frame = QRect(column.left(), ROW_GAP, column.width(), y + CODE_PADDING - ROW_GAP)
-    controls = []
-    for row, numbers in enumerate(rows):
-        x = frame.right() + 1 - CARD_PADDING - _buttons_width([buttons[n] for n in numbers])
-        if not beside:
-            x = frame.left() + CARD_PADDING
-        for number in numbers:
-            rect = QRect(x, buttons_top + row * step, buttons[number], widths.line)
-            controls.append((Hit(Target.ACTION, number), rect))
-            x += buttons[number] + 8
-    return RowGeometry(
-        frame.bottom() + 1 + ROW_GAP, column, tuple(placed), frame, None, tuple(controls)
-    )
+        y += BUTTON_GAP if rows else 0
+        controls = _place_buttons(rows, buttons, inner.left(), y, widths)
+        y += tall
+    frame = QRect(column.left(), ROW_GAP, column.width(), y + CARD_PADDING_Y - ROW_GAP)
+    height = frame.bottom() + 1 + ROW_GAP
+    return RowGeometry(height, column, tuple(placed), frame, None, controls)
 
 
 def notice_geometry(widths: Widths, text_height: int) -> RowGeometry:
@@ -241,7 +234,7 @@ def _controls(
 
 
 def _buttons_width(buttons: Sequence[int]) -> int:
-    return sum(buttons) + 8 * max(0, len(buttons) - 1)
+    return sum(buttons) + BUTTON_GAP * max(0, len(buttons) - 1)
 
 
 def _button_rows(buttons: Sequence[int], width: int) -> list[list[int]]:
@@ -253,3 +246,16 @@ def _button_rows(buttons: Sequence[int], width: int) -> list[list[int]]:
         else:
             rows.append([number])
     return rows
+
+
+def _place_buttons(
+    rows: Sequence[Sequence[int]], buttons: Sequence[int], left: int, top: int, widths: Widths
+) -> tuple[tuple[Hit, QRect], ...]:
+    placed = []
+    for row, numbers in enumerate(rows):
+        x, y = left, top + row * (widths.line + BUTTON_GAP)
+        for number in numbers:
+            rect = QRect(x, y, buttons[number], widths.line)
+            placed.append((Hit(Target.ACTION, number), rect))
+            x += buttons[number] + BUTTON_GAP
+    return tuple(placed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QObject, QRectF, Qt, Signal
+from PySide6.QtCore import QRectF, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent, QPalette, QPen, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
@@ -15,7 +15,7 @@ from app.theme import CONTROL_PX, CONVERSATION_PX, LABEL_PX, Theme
 
 FRAME_RADIUS = 12
 FRAME_PADDING = 12
-NARROW_WIDTH = 560
+NARROW_WIDTH = 480
 
 
 class Composer(QWidget):
@@ -53,7 +53,6 @@ class Composer(QWidget):
         self._edit.escape_pressed.connect(self._try_to_stop)
         self._edit.draft_changed.connect(self.draft_changed)
         self._edit.textChanged.connect(self._show_state)
-        self._edit.installEventFilter(self)
         self._send.clicked.connect(self._try_to_send)
         self._stop.clicked.connect(self._try_to_stop)
         self.setFocusProxy(self._edit)
@@ -175,8 +174,7 @@ class Composer(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        line = "faint" if self._edit.hasFocus() else "line"
-        painter.setPen(QPen(self._theme.color(line), 1))
+        painter.setPen(QPen(self._theme.color("line"), 1))
         painter.setBrush(self._theme.color("surface"))
         frame = QRectF(self.contentsRect()).adjusted(0.5, 0.5, -0.5, -0.5)
         painter.drawRoundedRect(frame, FRAME_RADIUS, FRAME_RADIUS)
@@ -188,8 +186,3 @@ class Composer(QWidget):
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self._edit.setFocus()
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if watched is self._edit and event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
-            self.update()
-        return super().eventFilter(watched, event)

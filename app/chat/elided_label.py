@@ -23,10 +23,6 @@ class ElidedLabel(QLabel):
         self.updateGeometry()
         self._shorten()
 
-    def whole_text(self) -> str:
-        """The text before it was shortened."""
-        return self._whole
-
     def _shorten(self) -> None:
         metrics, elide = QFontMetrics(self.font()), Qt.TextElideMode.ElideRight
         shown = metrics.elidedText(self._whole, elide, self.width())

@@ -12,7 +12,7 @@ from pygments.util import ClassNotFound
 from app.theme import Theme, ThemeName
 
 # Beyond this the colours are not worth the wait; the text is shown plain.
-LONGEST_HIGHLIGHTED = 100_000
+LONGEST_HIGHLIGHTED = 30_000
 
 
 @dataclass(frozen=True, slots=True)

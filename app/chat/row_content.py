@@ -197,14 +197,13 @@ class RowContentCache:
         metrics = QFontMetrics(self._theme.font(CONTROL_PX))
         buttons = [metrics.horizontalAdvance(a.label) + 24 for a in message.actions]
         width = widths.error_text(buttons)
-        sentences = [(message.text, True), (message.why, False), (message.next_step, False)]
-        blocks = tuple(
-            TextBlock(plain_document(text, self._theme.font(CONTROL_PX, bold=strong), width))
-            for text, strong in sentences
-            if text
-        )
+        what = plain_document(message.text, self._theme.font(CONTROL_PX, bold=True), width)
+        blocks = [TextBlock(what)]
+        for sentence in filter(None, (message.why, message.next_step)):
+            document = plain_document(sentence, self._theme.font(CONTROL_PX), width)
+            blocks.append(TextBlock(document, "muted"))
         heights = [text_height(block.document) for block in blocks]
-        return RowContent(blocks, error_geometry(widths, heights, buttons))
+        return RowContent(tuple(blocks), error_geometry(widths, heights, buttons))
 
     def _notice(self, message: ChatMessage, widths: Widths) -> RowContent:
         font = self._theme.font(LABEL_PX + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QEvent, QMetaObject, QModelIndex, QObject, Qt, Signal
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
+from app.chat.bubble_layout import SCROLL_BAR_WIDTH
 from app.chat.empty_state import EmptyState
 from app.chat.loading_card import LoadingCard
 from app.chat.message_list import MessageList
@@ -105,7 +106,7 @@ class ChatView(QWidget):
 
     def _lay_out(self) -> None:
         card_row = QHBoxLayout(self._card_place)
-        card_row.setContentsMargins(16, 8, 16, 8)
+        card_row.setContentsMargins(16, 8, 16 + SCROLL_BAR_WIDTH, 8)
         card_row.addStretch(1)
         card_row.addWidget(self.loading_card, 100, Qt.AlignmentFlag.AlignVCenter)
         card_row.addStretch(1)

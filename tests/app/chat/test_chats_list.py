@@ -158,7 +158,7 @@ def test_delete_offers_a_way_back(chats: ChatsList, qtbot: QtBot) -> None:
         qtbot.keyClick(chats._list, Qt.Key.Key_Delete)
     assert deleted.args == ["idKV cache"]
     assert chats._undo_bar.isVisible()
-    assert chats._undo_text.whole_text() == "Deleted “KV cache”"
+    assert chats._undo_text.accessibleName() == "Deleted “KV cache”"
     with qtbot.waitSignal(chats.undo_delete_requested):
         qtbot.mouseClick(chats._undo, Qt.MouseButton.LeftButton)
     assert not chats._undo_bar.isVisible()
