@@ -37,9 +37,11 @@ class PrefillSpan:
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight over the last dim (arXiv 1910.07467), in FP32."""
-    normed = F.rms_norm(x.float(), (x.shape[-1],), None, eps)
-    return (normed * weight).to(x.dtype)
+    """x / sqrt(mean(x^2) + eps) * weight over the last dim (arXiv 1910.07467), in FP32.
+
+    weight FP32 [hidden].
+    """
+    return F.rms_norm(x.float(), (x.shape[-1],), weight, eps).to(x.dtype)
 
 
 def fused_add_rms_norm(
