@@ -19,6 +19,8 @@ from markdown_it.tree import SyntaxTreeNode
 from markdown_it.utils import EnvType, OptionsDict
 
 LINK_SCHEMES = ("http", "https", "mailto")
+# A model that repeats one bracket for ever: parsing takes the square of their number.
+MOST_BRACKETS = 4000
 _FORMULA_ENDS = {r"\(": r"\)", r"\[": r"\]"}
 _CODE_NODES = ("fence", "code_block")
 
@@ -44,7 +46,12 @@ Segment = Prose | Code
 
 
 def parse_answer(text: str) -> tuple[Segment, ...]:
-    """Cut Markdown into segments in reading order. A fence that is still open is code."""
+    """Cut Markdown into segments in reading order. A fence that is still open is code.
+
+    Text of more than `MOST_BRACKETS` opening brackets is kept as it is.
+    """
+    if text.count("[") + text.count(r"\(") > MOST_BRACKETS:
+        return (Prose("<p>" + escapeHtml(text).replace("\n", "<br>") + "</p>"),)
     env: EnvType = {}
     root = SyntaxTreeNode(_MARKDOWN.parse(text, env))
     return tuple(_merge(_segments(root.children, 0)))

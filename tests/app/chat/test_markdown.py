@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from html import unescape
 
 import pytest
@@ -82,6 +83,15 @@ def test_tables_and_strikethrough_are_on() -> None:
     html = _html("| a | b |\n|---|--:|\n| ~~1~~ | 2 |\n")
     assert "<table>" in html
     assert "<s>1</s>" in html
+
+
+@pytest.mark.parametrize("loop", ["[", "![", "[a](", r"\(", "*a ", "`", "> ", "<"])
+def test_an_endless_repetition_does_not_freeze_the_window(loop: str) -> None:
+    """A small model that repeats itself for ever still ends in a row, at once."""
+    start = time.process_time()
+    segments = parse_answer("a " + loop * 20_000)
+    assert time.process_time() - start < 2
+    assert segments
 
 
 @given(st.text(alphabet=st.sampled_from("ab \n`*_~|<>&[]()!#-1.\\$\"'é語🙂:/"), max_size=120))

@@ -92,7 +92,9 @@ def test_loading_takes_the_place_of_the_empty_state(view: ChatView, qtbot: QtBot
     view.loading_card.update_progress(LoadProgress("reading", 50_000_000, 100_000_000, 0.5))
     assert view.loading_card.isVisible()
     assert not view.empty_state.isVisible()
-    assert view.loading_card._detail.accessibleName() == "50.0 of 100 MB   100 MB/s   under 1 s left"
+    assert (
+        view.loading_card._detail.accessibleName() == "50.0 of 100 MB   100 MB/s   under 1 s left"
+    )
     with qtbot.waitSignal(view.loading_card.cancel_requested):
         view.loading_card._cancel.click()
     view.model.append_user("Hi")
