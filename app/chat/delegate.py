@@ -7,6 +7,8 @@ in a row, a read-only text widget, the row's editor, stands over that block and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from PySide6.QtCore import (
@@ -81,10 +83,21 @@ class ChatDelegate(QStyledItemDelegate):
         self.selecting: Spot | None = None
         self.by_keyboard = False
         self.browser: SelectionBrowser | None = None
+        self._sizes: list[QSize] = []
 
     def content(self, index: Index, width: int) -> RowContent:
         """The content of a row `width` px wide."""
         return self.cache.content(message_of(index), width)
+
+    @contextmanager
+    def layout_pass(self, model: ChatModel, width: int) -> Iterator[None]:
+        """Hold the sizes of all rows ready: the list asks for every one in each pass."""
+        height = self.cache.height
+        self._sizes = [QSize(width, height(each, width)) for each in model.chat.messages]
+        try:
+            yield
+        finally:
+            self._sizes = []
 
     def _state(self, index: Index, focused: bool) -> RowState:
         message_id = message_of(index).id
@@ -118,6 +131,8 @@ class ChatDelegate(QStyledItemDelegate):
         painter.restore()
 
     def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
+        if self._sizes:
+            return self._sizes[index.row()]
         width = option.rect.width()
         return QSize(width, self.cache.height(message_of(index), width))
 

@@ -26,6 +26,7 @@ from PySide6.QtWidgets import QAbstractItemView, QFrame, QListView, QMenu, QWidg
 
 from app.chat.bubble_layout import Hit, Target
 from app.chat.delegate import ChatDelegate, Spot, can_regenerate, message_of
+from app.chat.model import ChatModel
 from app.chat.row_menu import row_entries
 from app.theme import Theme
 
@@ -150,10 +151,16 @@ class MessageList(QListView):
         self._laying_out = True
         try:
             while self._lay_out_visible():
-                super().doItemsLayout()
+                self._lay_out_rows()
                 self._hold(anchor)
         finally:
             self._laying_out = False
+
+    def _lay_out_rows(self) -> None:
+        model = self.model()
+        if isinstance(model, ChatModel):
+            with self._delegate.layout_pass(model, self._width):
+                super().doItemsLayout()
 
     def _anchor(self, *, last: bool = False) -> tuple[QPersistentModelIndex, int] | None:
         """The first (or last) row on screen with where its top is."""
@@ -273,7 +280,7 @@ class MessageList(QListView):
         anchor = None if self._following else self._anchor()
         self._laying_out = True
         try:
-            super().doItemsLayout()
+            self._lay_out_rows()
             self._hold(anchor)
         finally:
             self._laying_out = False
