@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import QEventLoop
+from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop
 from PySide6.QtWidgets import QApplication
 
 from app import folders
@@ -55,9 +56,11 @@ class FakeProgram:
     def close(self) -> None:
         """Close the window and everything behind it."""
         self.window.close()
-        self.window.deleteLater()
-        self.appearance.deleteLater()
-        self.controller.deleteLater()
+        for each in (self.window, self.appearance, self.controller):
+            each.deleteLater()
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+        # Wrappers in cycles must not be collected while Qt restyles the next window's widgets.
+        gc.collect()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = WAIT_S) -> None:
