@@ -206,6 +206,13 @@ class Conversations(QObject):
         self.chats_changed.emit()
         return True
 
+    @property
+    def default_sampling(self) -> SamplingParams:
+        """What holds where the settings say nothing: the model's own, unless `set_base` did."""
+        loaded = self._controller.model
+        own = loaded.model.default_sampling if loaded else SamplingParams()
+        return self._base_sampling or own
+
     def set_base(self, sampling: SamplingParams, max_tokens: int | None) -> None:
         """Use these in place of the model's own where the settings say nothing."""
         self._base_sampling, self._max_tokens = sampling, max_tokens
@@ -297,9 +304,7 @@ class Conversations(QObject):
         request = GenerationRequest(
             request_id=uuid4().hex,
             messages=tuple(self._messages(model.chat)),
-            sampling=effective_sampling(
-                self._settings, self._base_sampling or loaded.model.default_sampling
-            ),
+            sampling=effective_sampling(self._settings, self.default_sampling),
             max_tokens=self._max_tokens or self._settings.get(MAX_TOKENS),
         )
         answer = _Answer(model, model.begin_answer(), question_id, text)

@@ -57,7 +57,7 @@ from app.telemetry.strip import TelemetryStrip
 from app.telemetry_link import TelemetryLink
 from app.theme import Theme
 from app.window_layout import WindowLayout
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig
 from engine.events import LoadFailed, LoadProgress, ModelLoaded, PrefillProgress, TokenEvent
 
 DEFAULT_SIZE = QSize(1440, 900)
@@ -346,8 +346,7 @@ class MainWindow(QMainWindow):
         self._show_state()
 
     def _show_sampling(self) -> None:
-        loaded = self.controller.model
-        default = loaded.model.default_sampling if loaded else SamplingParams()
+        default = self.conversations.default_sampling
         self.sampling.set_defaults(default)
         temperature = effective_sampling(self._settings, default).temperature
         greedy = self.tr("greedy")
