@@ -111,6 +111,7 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
             Submenu("recent"),
             SEPARATOR,
             Submenu("device"),
+            Submenu("threads"),
             SEPARATOR,
             ActionSpec("model.reload", QT_TRANSLATE_NOOP("Actions", "&Reload"), ("Ctrl+L",)),
             ActionSpec("model.unload", QT_TRANSLATE_NOOP("Actions", "&Unload"), ("Ctrl+U",)),

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QSize, Qt, QUrl
-from PySide6.QtGui import QActionGroup, QCloseEvent, QDesktopServices, QGuiApplication, QResizeEvent
+from PySide6.QtGui import (
+    QCloseEvent,
+    QDesktopServices,
+    QDragEnterEvent,
+    QDropEvent,
+    QGuiApplication,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import (
     QInputDialog,
     QMainWindow,
@@ -21,7 +28,7 @@ from PySide6.QtWidgets import (
 
 from app import folders
 from app.actions import Actions
-from app.appearance import Appearance, theme_choice
+from app.appearance import Appearance
 from app.cards import CardAction, CardStack, CardText
 from app.chat.chats_list import ChatsList
 from app.chat.composer import Composer
@@ -32,19 +39,18 @@ from app.chat.view import ChatView
 from app.conversations import Conversations
 from app.dialogs import pages
 from app.dialogs.text_page import TextPage
-from app.engine_link.controller import EngineController, EngineState
+from app.engine_display import EngineDisplay, EngineWidgets
+from app.engine_link.controller import EngineController
 from app.file_actions import FileActions
 from app.model_loading import ModelLoading
 from app.model_menus import ModelMenus
-from app.run_bar import RunBar, run_values
-from app.sampling import effective_sampling
+from app.run_bar import RunBar
+from app.sampling import SAMPLING_SETTINGS
 from app.sampling_popover import SamplingPopover
 from app.settings.schema import (
-    FONT_SCALE,
     RECENT_MODELS,
     SHOW_CHATS,
     SHOW_TELEMETRY,
-    THEME,
     WINDOW_GEOMETRY,
     WINDOW_STATE,
 )
@@ -52,23 +58,15 @@ from app.settings.store import Settings
 from app.status_line import StatusLine
 from app.telemetry.dock import TelemetryPanel
 from app.telemetry.format import count
-from app.telemetry.phase_badge import BadgePhase, PhaseBadge
+from app.telemetry.phase_badge import PhaseBadge
 from app.telemetry.strip import TelemetryStrip
 from app.telemetry_link import TelemetryLink
 from app.theme import Theme
+from app.view_choices import ViewChoices
 from app.window_layout import WindowLayout
-from engine.config import EngineConfig
-from engine.events import LoadFailed, LoadProgress, ModelLoaded, PrefillProgress, TokenEvent
 
 DEFAULT_SIZE = QSize(1440, 900)
-SCALE_STEP = 0.1
 SCREEN_SHARE = 0.94
-_BADGE: dict[EngineState, BadgePhase] = {
-    EngineState.LOADING: "loading",
-    EngineState.PREFILLING: "prefill",
-    EngineState.DECODING: "decode",
-    EngineState.STOPPING: "stopping",
-}
 
 
 class MainWindow(QMainWindow):
@@ -92,6 +90,7 @@ class MainWindow(QMainWindow):
         self._appearance = appearance
         self._settings = settings
         self.controller = controller
+        self.setAcceptDrops(True)
         theme = appearance.theme
         self.cards = CardStack(theme)
         self.loading = ModelLoading(controller, settings, self.cards, self)
@@ -106,7 +105,7 @@ class MainWindow(QMainWindow):
         self._connect_rest()
         self._restore()
         self._show_chat(self.conversations.current)
-        self._show_state()
+        self.display.show_model()
 
     # --- what others call -----------------------------------------------------------------
 
@@ -149,6 +148,7 @@ class MainWindow(QMainWindow):
         self.run_bar = RunBar(theme, self.badge)
         self.status = StatusLine(theme)
         self.sampling = SamplingPopover(self._settings, self)
+        self.view_choices = ViewChoices(self._appearance, self._settings, self)
         self.files = FileActions(self, self._settings, self.cards, self.telemetry, self.panel)
         self._themed = (
             self.chats_list,
@@ -171,9 +171,10 @@ class MainWindow(QMainWindow):
             {
                 "recent": self.menus.recent,
                 "device": self.menus.device,
+                "threads": self.menus.threads,
                 "weights": self.menus.weights,
                 "cache": self.menus.cache,
-                "theme": self._fill_theme_menu,
+                "theme": self.view_choices.fill_theme_menu,
             },
         )
         model, weights, kv, context = (QMenu(t, self) for t in self._bar_titles())
@@ -182,6 +183,7 @@ class MainWindow(QMainWindow):
         self.menus.recent(model)
         model.addSeparator()
         self.menus.device(model)
+        self.menus.threads(model)
         model.addSeparator()
         model.addAction(self.actions_table["model.reload"])
         model.addAction(self.actions_table["model.unload"])
@@ -214,9 +216,9 @@ class MainWindow(QMainWindow):
             "view.chats": self._want_chats,
             "view.telemetry": self._want_panels,
             "view.follow": self.panel.plots.follow,
-            "view.larger": lambda: self._scale(SCALE_STEP),
-            "view.smaller": lambda: self._scale(-SCALE_STEP),
-            "view.reset_text": lambda: self._scale(None),
+            "view.larger": self.view_choices.larger,
+            "view.smaller": self.view_choices.smaller,
+            "view.reset_text": self.view_choices.reset_text,
             "help.metrics": lambda: self._page(self.tr("Metric definitions"), pages.metrics_page()),
             "help.shortcuts": lambda: self._page(
                 self.tr("Keyboard shortcuts"), pages.shortcuts_page()
@@ -248,16 +250,19 @@ class MainWindow(QMainWindow):
     # --- connecting -----------------------------------------------------------------------
 
     def _connect_engine(self) -> None:
-        controller = self.controller
-        controller.state_changed.connect(lambda _: self._show_state())
-        controller.load_started.connect(self._on_load_started)
-        controller.load_progressed.connect(self._on_load_progressed)
-        controller.model_loaded.connect(self._on_model_loaded)
-        controller.load_failed.connect(self._on_load_failed)
-        controller.model_unloaded.connect(self._show_model)
-        controller.events_received.connect(self._on_events)
-        self.chat_view.loading_card.cancel_requested.connect(self._cancel_load)
-        self.loading.wanted_changed.connect(self._on_wanted_changed)
+        widgets = EngineWidgets(
+            self.run_bar,
+            self.badge,
+            self.status,
+            self.chat_view,
+            self.composer,
+            self.sampling,
+            self.menus,
+            self.actions_table,
+        )
+        self.display = EngineDisplay(
+            self.controller, self.conversations, self.loading, self._settings, widgets, self
+        )
         self.loading.estimate_answered.connect(self.menus.show_estimate)
         self.loading.open_requested.connect(self.files.open_model_file)
         self.menus.change_requested.connect(self.loading.change)
@@ -280,9 +285,7 @@ class MainWindow(QMainWindow):
         self.chats_list.undo_delete_requested.connect(chats.undo_delete)
         chats.chats_changed.connect(self._show_chats)
         chats.current_changed.connect(self._show_chat)
-        chats.activity_changed.connect(self._show_state)
         chats.request_sent.connect(self.telemetry.request_sent)
-        chats.context_changed.connect(self._show_context)
         chats.draft_returned.connect(self._on_draft_returned)
         chats.problem_found.connect(lambda what, why: self._tell(CardText(what, why), "chats"))
 
@@ -299,91 +302,6 @@ class MainWindow(QMainWindow):
         self.status.notice_requested.connect(self._show_notices)
         self.telemetry.recording_changed.connect(self._on_recording_changed)
         self.telemetry.watch_painting(self.chat_view.findChildren(MessageList)[0].viewport())
-
-    # --- engine ---------------------------------------------------------------------------
-
-    def _on_load_started(self, config: EngineConfig) -> None:
-        self.chat_view.loading_card.start(Path(config.model_path).stem)
-        self._show_state()
-
-    def _on_load_progressed(self, progress: LoadProgress) -> None:
-        if self.controller.state is EngineState.LOADING:
-            self.chat_view.loading_card.update_progress(progress)
-
-    def _on_model_loaded(self, _loaded: ModelLoaded) -> None:
-        self._show_model()
-        self.composer.setFocus()
-
-    def _on_load_failed(self, _failure: LoadFailed) -> None:
-        self._show_model()
-
-    def _cancel_load(self) -> None:
-        self.chat_view.loading_card.set_cancelling()
-        self.controller.stop_loading()
-
-    def _on_events(self, events: list[object]) -> None:
-        request = self.conversations.current_request
-        for event in reversed(events):
-            if isinstance(event, TokenEvent | PrefillProgress) and event.request_id == request:
-                self.status.set_kv_used(event.kv_bytes_used)
-                break
-
-    def _on_wanted_changed(self, config: EngineConfig | None) -> None:
-        self.menus.set_model(self.controller.model, config)
-        self.run_bar.show_values(run_values(self.controller.model, config))
-
-    def _show_model(self) -> None:
-        loaded = self.controller.model
-        self.menus.set_model(loaded, self.loading.wanted)
-        self.status.set_model(loaded)
-        self.status.set_notice(loaded.notices[0] if loaded and loaded.notices else "")
-        name = loaded.model.name if loaded else ""
-        self.run_bar.show_values(run_values(loaded, self.loading.wanted))
-        self._show_sampling()
-        self.chat_view.set_model_name(name)
-        self.composer.set_model_name(name)
-        self.conversations.refresh_context()
-        self._show_state()
-
-    def _show_sampling(self) -> None:
-        default = self.conversations.default_sampling
-        self.sampling.set_defaults(default)
-        temperature = effective_sampling(self._settings, default).temperature
-        greedy = self.tr("greedy")
-        self.run_bar.sampling.set_value(f"{temperature:g}" if temperature else greedy)
-        self.run_bar.arrange()
-
-    def _show_state(self) -> None:
-        """Bring badge, status bar, composer and actions in line with what is going on."""
-        state = self.controller.state
-        running = self.conversations.running_request
-        loading = self.controller.loading is not None
-        ready = self.controller.model is not None and not loading
-        shown = self.controller.phase(running) if running else state
-        if not loading and not running and ready:
-            shown = EngineState.READY
-        self.badge.set_phase(_BADGE.get(shown, "idle"))
-        self.status.set_state(shown)
-        self.chat_view.set_loading(loading)
-        self.composer.set_generating(running is not None)
-        self.composer.set_ready(ready, "" if ready else self._why_not(loading))
-        has_messages = bool(self.conversations.current.chat.messages)
-        has_model = self.controller.model is not None
-        self.actions_table.enable(
-            chat_send=ready and running is None,
-            chat_stop=running is not None,
-            chat_regenerate=ready and running is None and has_messages,
-            chat_copy_answer=has_messages,
-            chat_rename=has_messages,
-            chat_delete=has_messages,
-            model_reload=has_model and not loading,
-            model_unload=has_model or loading,
-        )
-
-    def _why_not(self, loading: bool) -> str:
-        if loading:
-            return self.tr("The model is loading")
-        return self.tr("Load a model first")
 
     # --- chats ----------------------------------------------------------------------------
 
@@ -436,11 +354,6 @@ class MainWindow(QMainWindow):
         title = self.conversations.current.chat.title
         self.setWindowTitle(f"{title} — Phasescope" if title else "Phasescope")
 
-    def _show_context(self, used: int) -> None:
-        loaded = self.controller.model
-        limit = loaded.config.context_length if loaded else None
-        self.composer.set_context(used if limit else None, limit)
-
     # --- window ---------------------------------------------------------------------------
 
     def _want_chats(self, wanted: bool) -> None:
@@ -468,40 +381,16 @@ class MainWindow(QMainWindow):
         self.status.set_recording(on)
 
     def _on_setting_changed(self, key: str) -> None:
-        if key in (THEME.key, FONT_SCALE.key):
-            self._appearance.choose(
-                theme_choice(self._settings.get(THEME)), self._settings.get(FONT_SCALE)
-            )
-        elif key == RECENT_MODELS.key:
+        if key == RECENT_MODELS.key:
             self.menus.set_recent(self._settings.get(RECENT_MODELS))
-        else:
-            self._show_sampling()
+        elif key in (setting.key for setting in SAMPLING_SETTINGS):
+            self.display.show_sampling()
 
     def _on_theme_changed(self, theme: Theme) -> None:
         for part in self._themed:
             part.set_theme(theme)
         self.parts.set_theme(theme)
-        self.status.set_state(self.controller.state)
-
-    def _fill_theme_menu(self, menu: QMenu) -> None:
-        submenu = menu.addMenu(self.tr("&Theme"))
-        group = QActionGroup(submenu)
-        names = {
-            "system": self.tr("Like the system"),
-            "light": self.tr("Light"),
-            "dark": self.tr("Dark"),
-        }
-        for choice, name in names.items():
-            action = submenu.addAction(name)
-            action.setCheckable(True)
-            action.setChecked(choice == self._settings.get(THEME))
-            group.addAction(action)
-            action.triggered.connect(lambda _=False, c=choice: self._settings.set(THEME, c))
-
-    def _scale(self, step: float | None) -> None:
-        scale = 1.0 if step is None else round(self._settings.get(FONT_SCALE) + step, 2)
-        if FONT_SCALE.accepts(scale):
-            self._settings.set(FONT_SCALE, scale)
+        self.display.show_state()
 
     def _ask_context(self) -> None:
         loaded = self.controller.model
@@ -544,6 +433,16 @@ class MainWindow(QMainWindow):
 
     # Qt overrides
 
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if _dropped_path(event):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        path = _dropped_path(event)
+        if path:
+            event.acceptProposedAction()
+            self.loading.open(path)
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.parts.rearrange()
@@ -557,3 +456,9 @@ class MainWindow(QMainWindow):
         self.telemetry.close()
         self.controller.shutdown()
         super().closeEvent(event)
+
+
+def _dropped_path(event: QDropEvent) -> str:
+    """The one local file or folder that is dragged over the window, else an empty text."""
+    urls = event.mimeData().urls()
+    return urls[0].toLocalFile() if len(urls) == 1 and urls[0].isLocalFile() else ""

@@ -52,6 +52,8 @@ class ModelLoading(QObject):
         self._wanted: EngineConfig | None = None
         self._good: EngineConfig | None = None
         self._asked: EngineConfig | None = None
+        # Device and threads named on the command line hold for this run only.
+        self._passing: frozenset[str] = frozenset()
         self._ask = QTimer(self, interval=HOVER_MS, singleShot=True)
         self._ask.timeout.connect(self._ask_estimate)
         controller.model_loaded.connect(self._on_loaded)
@@ -67,6 +69,7 @@ class ModelLoading(QObject):
     def load_first(self, given: dict[str, Any] | None = None) -> None:
         """Load at start: what the command line names, else the last model, else the starter."""
         given = given or {}
+        self._passing = frozenset(given) & {"device", "threads"}
         last = self._settings.get(LAST_MODEL)
         remembered = last if last and Path(last).exists() else starter_model_path()
         path = given.get("model_path") or remembered
@@ -78,7 +81,9 @@ class ModelLoading(QObject):
 
     def open(self, path: str) -> None:
         """Load another model as it is stored, with the context the engine finds right."""
-        device, threads = self._settings.get(DEVICE), self._settings.get(THREADS)
+        now = self._wanted or self._good
+        device = now.device if now else self._settings.get(DEVICE)
+        threads = now.threads if now else self._settings.get(THREADS)
         self.load(EngineConfig(str(Path(path).absolute()), device=device, threads=threads))
 
     def open_starter(self) -> None:
@@ -93,6 +98,7 @@ class ModelLoading(QObject):
         """Load the present model differently; without a difference nothing happens."""
         if self._wanted is None:
             return
+        self._passing -= frozenset(fields)
         config = replace(self._wanted, **fields)
         if config != self._wanted:
             self.load(config)
@@ -221,8 +227,10 @@ class ModelLoading(QObject):
         settings.set(WEIGHTS, config.weight_format)
         settings.set(KV, config.kv_format)
         settings.set(CONTEXT, config.context_length)
-        settings.set(DEVICE, config.device)
-        settings.set(THREADS, config.threads)
+        if "device" not in self._passing:
+            settings.set(DEVICE, config.device)
+        if "threads" not in self._passing:
+            settings.set(THREADS, config.threads)
         if not starter:
             others = [p for p in settings.get(RECENT_MODELS) if p != config.model_path]
             settings.set(RECENT_MODELS, [config.model_path, *others][:MAX_RECENT])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ FORMAT_NAMES = {
 
 
 class ModelMenus(QObject):
-    """Fills the Weights, Cache, Device and recent menus for the loaded model.
+    """Fills the Weights, Cache, Device, Threads and recent menus for the loaded model.
 
     Hovering over a choice asks for its memory; the answer stands in the menu's last line, before
     anything is loaded.
@@ -90,6 +91,10 @@ class ModelMenus(QObject):
     def device(self, menu: QMenu) -> None:
         """Add a Device submenu to `menu`."""
         self._keep_filled(menu.addMenu(self.tr("&Device")), self._fill_device)
+
+    def threads(self, menu: QMenu) -> None:
+        """Add a Threads submenu to `menu`."""
+        self._keep_filled(menu.addMenu(self.tr("&Threads")), self._fill_threads)
 
     def recent(self, menu: QMenu) -> None:
         """Add a submenu of recent models to `menu`."""
@@ -156,6 +161,17 @@ class ModelMenus(QObject):
             action = self._choice(menu, group, {"device": name})
             action.setText(self.tr("Automatic") if name == "auto" else name.upper())
             action.setChecked(name == self._wanted.device)
+
+    def _fill_threads(self, menu: QMenu) -> None:
+        if self._wanted is None:
+            self._say_no_model(menu)
+            return
+        group = QActionGroup(menu)
+        present = self._wanted.threads
+        for number in (None, *thread_choices(os.cpu_count() or 1, present)):
+            action = self._choice(menu, group, {"threads": number})
+            action.setText(self.tr("Automatic") if number is None else count(number))
+            action.setChecked(number == present)
 
     def _fill_recent(self, menu: QMenu) -> None:
         menu.menuAction().setVisible(bool(self._recent))
@@ -250,6 +266,16 @@ def context_choices(model: ModelInfo, present: int) -> list[int]:
     while length < model.context_length:
         choices.add(length)
         length *= 2
+    return sorted(choices)
+
+
+def thread_choices(cores: int, present: int | None) -> list[int]:
+    """Thread counts worth offering: powers of two up to the cores, the cores, the present one."""
+    choices = {cores, *([present] if present else [])}
+    number = 1
+    while number < cores:
+        choices.add(number)
+        number *= 2
     return sorted(choices)
 
 

@@ -22,7 +22,7 @@ from app.settings.schema import MAX_TOKENS, SEED, Setting
 from app.settings.store import Settings
 from engine.config import SamplingParams
 
-WIDTH = 320
+MIN_WIDTH = 320
 PROMPT_HEIGHT = 72
 
 
@@ -73,7 +73,7 @@ class SamplingPopover(QFrame):
         buttons.addWidget(reset)
         buttons.addStretch(1)
         column.addLayout(buttons)
-        self.setFixedWidth(WIDTH)
+        self.setMinimumWidth(MIN_WIDTH)
 
     def set_defaults(self, default: SamplingParams) -> None:
         """Show what an empty field stands for with the present model."""

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDropEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
@@ -14,7 +15,15 @@ from pytestqt.qtbot import QtBot
 from app import folders
 from app.chat.store import ChatMessage
 from app.engine_link.controller import EngineState
-from app.settings.schema import CONTEXT, FONT_SCALE, RECORD, RECORD_FOLDER, WEIGHTS
+from app.settings.schema import (
+    CONTEXT,
+    FONT_SCALE,
+    LAST_MODEL,
+    RECORD,
+    RECORD_FOLDER,
+    THREADS,
+    WEIGHTS,
+)
 from engine.config import EngineConfig
 from engine.events import GenerationFailed, LoadFailed
 from engine.session import EngineError
@@ -442,3 +451,50 @@ def test_failed_first_load_then_unload(qtbot: QtBot, make_program: MakeProgram) 
     wait_until(lambda: program.window.cards.card("load") is not None)
     assert program.controller.state is EngineState.UNLOADED
     assert program.settings.get(CONTEXT) is None
+
+
+def test_dropped_model_is_opened(qtbot: QtBot, make_program: MakeProgram, tmp_path: Path) -> None:
+    """A model file dragged onto the window is loaded."""
+    program = make_program()
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(tmp_path / "Dropped.gguf"))])
+    event = QDropEvent(
+        QPointF(200, 200),
+        Qt.DropAction.CopyAction,
+        data,
+        Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.NoModifier,
+    )
+    program.window.dropEvent(event)
+    wait_until(lambda: program.controller.model is not None)
+    assert program.session.loads[-1].model_path.endswith("Dropped.gguf")
+
+
+def test_command_line_values_hold_for_one_run(qtbot: QtBot, make_program: MakeProgram) -> None:
+    """--threads is used but not remembered; chosen in the menu it is."""
+    program = make_program()
+    program.window.loading.load_first({"model_path": "a.gguf", "threads": 1})
+    wait_until(lambda: program.controller.model is not None)
+    assert program.session.loads[-1].threads == 1
+    assert program.settings.get(THREADS) is None
+    program.window.loading.change({"threads": 2})
+    wait_until(lambda: program.settings.get(THREADS) == 2)
+
+
+def test_last_model_is_loaded_at_start(
+    qtbot: QtBot, make_program: MakeProgram, tmp_path: Path
+) -> None:
+    """The next start takes up the model and how it was loaded; one that is gone is skipped."""
+    model = tmp_path / "mine.gguf"
+    model.write_bytes(b"")
+    program = make_program()
+    program.settings.set(LAST_MODEL, str(model))
+    program.settings.set(WEIGHTS, "int8")
+    program.window.loading.load_first()
+    wait_until(lambda: program.controller.model is not None)
+    assert program.session.loads[-1] == EngineConfig(str(model), weight_format="int8")
+    model.unlink()
+    program.settings.set(LAST_MODEL, str(tmp_path / "gone.gguf"))
+    program.window.loading.load_first()
+    wait_until(lambda: len(program.session.loads) == 2 or bool(program.window.cards.card("load")))
+    assert all("gone" not in config.model_path for config in program.session.loads)

@@ -70,3 +70,9 @@ def test_no_display_is_one_line() -> None:
     assert done.returncode == 1
     assert "no display" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_window_code_does_not_import_torch() -> None:
+    """The window appears before torch is imported, so nothing it is made of may import it."""
+    check = "import sys, app.program; sys.exit('torch' in sys.modules or 'kernels' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], timeout=60, check=False).returncode == 0
