@@ -10,14 +10,14 @@ from uuid import uuid4
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from app.answer_errors import tell_context_full, tell_failure
 from app.chat.model import ChatModel
-from app.chat.store import AnswerStats, Chat, ChatMessage, ChatStore, ErrorAction, MessageState
+from app.chat.store import AnswerStats, Chat, ChatMessage, ChatStore, MessageState
 from app.engine_link.controller import EngineController
 from app.engine_link.worker import EngineProblem
 from app.sampling import effective_sampling
 from app.settings.schema import MAX_TOKENS, SYSTEM_PROMPT
 from app.settings.store import Settings
-from app.telemetry.format import count
 from engine.config import GenerationRequest, Message, SamplingParams
 from engine.events import (
     Event,
@@ -382,7 +382,7 @@ class Conversations(QObject):
         stats = AnswerStats.from_metrics(event.metrics)
         answer.model.finish(answer.message_id, state, stats, event.token_ids)
         if event.finish_reason == "context_full":
-            self._say_context_full(answer.model)
+            tell_context_full(answer.model, self._controller.model)
         self.activity_changed.emit()
 
     def _on_failed(self, event: GenerationFailed) -> None:
@@ -400,7 +400,7 @@ class Conversations(QObject):
         self._context.pop(model.chat.id, None)
         asked = [*self._messages(model.chat), Message("user", answer.question)]
         if self._controller.model is None:
-            self._say_failed(model, event, 0)
+            tell_failure(model, event, None, 0)
         else:
             self._counts[self._controller.count_tokens(asked)] = (model.chat.id, event)
         self.activity_changed.emit()
@@ -412,38 +412,8 @@ class Conversations(QObject):
             return
         tokens = 0 if isinstance(answer, EngineProblem) else answer
         if failure is not None:
-            self._say_failed(model, failure, tokens)
+            tell_failure(model, failure, self._controller.model, tokens)
         elif chat_id not in self._context and tokens:
             self._context[chat_id] = tokens
             if model is self._current:
                 self.context_changed.emit(tokens)
-
-    def _say_failed(self, model: ChatModel, event: GenerationFailed, prompt_tokens: int) -> None:
-        loaded = self._controller.model
-        limit = (loaded.config.context_length or 0) if loaded else 0
-        actions = self._longer_contexts(prompt_tokens) if prompt_tokens >= limit else []
-        model.append_error(event.what, event.why, event.next, actions)
-
-    def _say_context_full(self, model: ChatModel) -> None:
-        loaded = self._controller.model
-        limit = (loaded.config.context_length or 0) if loaded else 0
-        model.append_error(
-            self.tr("The context is full."),
-            self.tr("This chat and its answer take all {0} tokens.").format(count(limit)),
-            self.tr("Load with a longer context, or start a new chat."),
-            [*self._longer_contexts(limit), ErrorAction("new-chat", self.tr("New chat"))],
-        )
-
-    def _longer_contexts(self, tokens: int) -> list[ErrorAction]:
-        """A button that loads with enough context for `tokens`, where the model has it."""
-        loaded = self._controller.model
-        if loaded is None:
-            return []
-        length = max(loaded.config.context_length or 0, 1)
-        while length <= tokens and length < loaded.model.context_length:
-            length *= 2
-        length = min(length, loaded.model.context_length)
-        if length <= tokens or length == loaded.config.context_length:
-            return []
-        label = self.tr("Load with {0} context").format(count(length))
-        return [ErrorAction(f"context:{length}", label)]

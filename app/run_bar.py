@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLayout, QMenu, QPushButton, QSizePolicy, QWidget
 
 from app.appearance import icon
 from app.model_menus import FORMAT_NAMES
@@ -149,6 +149,7 @@ class RunBar(QWidget):
         self._buttons = (self.model, self.weights, self.kv, self.context, self.sampling)
         row = QHBoxLayout(self)
         row.setContentsMargins(MARGIN, GAP, MARGIN, GAP)
+        row.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
         row.setSpacing(GAP)
         for each in (self.chats, *self._buttons, self._folded):
             row.addWidget(each)

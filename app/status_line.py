@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 from PySide6.QtCore import QSize, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLayout, QPushButton, QSizePolicy, QWidget
 
 from app.engine_link.controller import EngineState
 from app.telemetry.format import memory, three_digits
@@ -50,6 +50,7 @@ class StatusLine(QWidget):
         word.addWidget(self.state)
         row = QHBoxLayout(self)
         row.setContentsMargins(MARGIN, 3, MARGIN, 3)
+        row.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
         row.setSpacing(GAP)
         row.addLayout(word)
         for each in (self.device, self.weights, self.kv, self.notice):
