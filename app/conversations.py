@@ -331,20 +331,25 @@ class Conversations(QObject):
 
     def _on_events(self, events: Sequence[Event]) -> None:
         texts: dict[str, list[str]] = {}
+        contexts: dict[str, int] = {}
         for event in events:
             if isinstance(event, TokenEvent):
                 texts.setdefault(event.request_id, []).append(event.text)
-                self._note_context(event.request_id, event.context_tokens)
+                contexts[event.request_id] = event.context_tokens
             elif isinstance(event, PrefillProgress):
                 self._on_prefill(event)
+                contexts[event.request_id] = event.tokens_done
             elif isinstance(event, GenerationFinished | GenerationFailed):
                 self._append(event.request_id, texts.pop(event.request_id, []))
+                self._note_context(event.request_id, contexts.pop(event.request_id, 0))
                 if isinstance(event, GenerationFinished):
                     self._on_finished(event)
                 else:
                     self._on_failed(event)
         for request_id, pieces in texts.items():
             self._append(request_id, pieces)
+        for request_id, tokens in contexts.items():
+            self._note_context(request_id, tokens)
 
     def _append(self, request_id: str, pieces: list[str]) -> None:
         answer = self._answers.get(request_id)
@@ -359,11 +364,10 @@ class Conversations(QObject):
             share = 100 * event.tokens_done // max(1, event.tokens_total)
             text = self.tr("Reading the prompt, {0} %").format(share)
             answer.model.set_progress(answer.message_id, text)
-            self._note_context(event.request_id, event.tokens_done)
 
     def _note_context(self, request_id: str, tokens: int) -> None:
         answer = self._answers.get(request_id)
-        if answer:
+        if answer and tokens:
             self._context[answer.model.chat.id] = tokens
             if answer.model is self._current:
                 self.context_changed.emit(tokens)

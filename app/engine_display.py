@@ -93,8 +93,11 @@ class EngineDisplay(QObject):
         """Say how the next token is chosen."""
         default = self._conversations.default_sampling
         self._on.sampling.set_defaults(default)
-        temperature = effective_sampling(self._settings, default).temperature
-        text = f"{temperature:g}" if temperature else self.tr("greedy")
+        if self._controller.model is None:
+            text = self.tr("auto")
+        else:
+            temperature = effective_sampling(self._settings, default).temperature
+            text = f"{temperature:g}" if temperature else self.tr("greedy")
         self._on.run_bar.sampling.set_value(text)
         self._on.run_bar.arrange()
 
@@ -155,14 +158,15 @@ class EngineDisplay(QObject):
                 self._on.status.set_kv_used(event.kv_bytes_used)
                 break
         # Prefill turns into decode without an answer beginning or ending.
-        self.show_phase()
+        self._show_phase()
 
-    def show_phase(self) -> None:
-        """Bring badge and status bar to the open chat's phase; cheap enough for every batch."""
+    def _show_phase(self) -> None:
         running = self._conversations.running_request
         if running:
             phase = self._controller.phase(running)
-            self._on.badge.set_phase(_BADGE.get(phase, "idle"))
+            badge = _BADGE.get(phase, "idle")
+            if badge != self._on.badge.phase:
+                self._on.badge.set_phase(badge)
             self._on.status.set_state(phase)
 
     def _on_wanted_changed(self, config: EngineConfig | None) -> None:

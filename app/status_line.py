@@ -84,9 +84,12 @@ class StatusLine(QWidget):
             EngineState.FAILED: (self.tr("Failed"), "stop"),
         }
         word, token = words[state]
-        self.state.setText(word)
-        self.dot.setStyleSheet(f"color: {getattr(self._theme, token)};")
-        self.arrange()
+        style = f"color: {getattr(self._theme, token)};"
+        # Asked for with every batch of tokens, and a style sheet is dear to set.
+        if word != self.state.text() or style != self.dot.styleSheet():
+            self.state.setText(word)
+            self.dot.setStyleSheet(style)
+            self.arrange()
 
     def set_model(self, model: ModelLoaded | None) -> None:
         """Name the device, the kernels and what the weights take; None: there is no model."""
@@ -104,6 +107,7 @@ class StatusLine(QWidget):
         self.device.setText(texts[0])
         self.weights.setText(texts[1])
         self.set_kv_used(0)
+        self.arrange()
 
     def set_kv_used(self, used_bytes: int) -> None:
         """Show what the cache holds of what is reserved."""
@@ -116,7 +120,8 @@ class StatusLine(QWidget):
             used = three_digits(used_bytes / scale)
             text = self.tr("KV {used} / {reserved}")
             self.kv.setText(text.format(used=used, reserved=reserved.text))
-        self.arrange()
+        if self.kv.isHidden() or self.kv.sizeHint().width() > self.kv.width():
+            self.arrange()
 
     def set_notice(self, text: str) -> None:
         """Show what the engine wants known, shortened; empty: nothing."""

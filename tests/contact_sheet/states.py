@@ -18,7 +18,12 @@ from tests.fakes.window import FakeProgram, settle, wait_until
 
 QUESTION = "Why is the first token slow and the rest fast? Show me the loop."
 SECOND_QUESTION = "And what does the cache cost me at 4k?"
-LONG_QUESTION = "Summarise this report in five points.\n\n" + "It was a quiet year. " * 480
+REPORT = (
+    "Sales rose by four percent, mostly in the north. Two depots were closed and one was opened. "
+    "The new warehouse software cost more than planned and saved less. Staff stayed, which the "
+    "board thinks the best result of the year. Rents are expected to rise again in spring. "
+)
+LONG_QUESTION = "Summarise this report in five points.\n\n" + REPORT * 45
 SHORT_ANSWER = (
     "For this model every token keeps a key and a value of 3 heads x 64 numbers in each of 30 "
     "layers: 23,040 bytes in BF16. At 4,096 tokens that is 94 MB, about two thirds of the weights "

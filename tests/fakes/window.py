@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop
+from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop, QTimer
 from PySide6.QtWidgets import QApplication
 
 from app import folders
@@ -19,6 +19,7 @@ from tests.fakes.fake_session import FakeClock, FakeSession, Script
 
 MODEL = "SmolLM2-135M-Instruct.gguf"
 WAIT_S = 10.0
+POLL_MS = 5
 
 
 class FakeProgram:
@@ -66,14 +67,23 @@ class FakeProgram:
 def wait_until(condition: Callable[[], bool], seconds: float = WAIT_S) -> None:
     """Let the event loop run until `condition` holds. Raises TimeoutError."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("the window did not get there")
-        QApplication.processEvents(QEventLoop.ProcessEventsFlag.AllEvents, 20)
+    loop = QEventLoop()
+
+    def look() -> None:
+        if condition() or time.monotonic() > deadline:
+            loop.quit()
+
+    poll = QTimer(interval=POLL_MS)
+    poll.timeout.connect(look)
+    poll.start()
+    loop.exec()
+    poll.stop()
+    if not condition():
+        raise TimeoutError("the window did not get there")
 
 
 def settle(milliseconds: int) -> None:
     """Let the event loop run this long, for coalesced redraws."""
-    deadline = time.monotonic() + milliseconds / 1e3
-    while time.monotonic() < deadline:
-        QApplication.processEvents(QEventLoop.ProcessEventsFlag.AllEvents, 10)
+    loop = QEventLoop()
+    QTimer.singleShot(milliseconds, loop.quit)
+    loop.exec()
