@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, QTimer
 
 from app.actions import Actions
 from app.chat.composer import Composer
@@ -23,6 +23,9 @@ from app.status_line import StatusLine
 from app.telemetry.phase_badge import BadgePhase, PhaseBadge
 from engine.config import EngineConfig
 from engine.events import Event, LoadFailed, LoadProgress, ModelLoaded, PrefillProgress, TokenEvent
+
+# Gauges need not be repainted with every batch of tokens: it costs the engine's threads.
+FIGURES_MS = 250
 
 _BADGE: dict[EngineState, BadgePhase] = {
     EngineState.LOADING: "loading",
@@ -64,6 +67,10 @@ class EngineDisplay(QObject):
         self._loading = loading
         self._settings = settings
         self._on = widgets
+        self._kv_used = 0
+        self._context_used = 0
+        self._figures = QTimer(self, interval=FIGURES_MS, singleShot=True)
+        self._figures.timeout.connect(self._show_figures)
         controller.state_changed.connect(self.show_state)
         controller.load_started.connect(self._on_load_started)
         controller.load_progressed.connect(self._on_load_progressed)
@@ -73,13 +80,14 @@ class EngineDisplay(QObject):
         controller.events_received.connect(self._on_events)
         loading.wanted_changed.connect(self._on_wanted_changed)
         conversations.activity_changed.connect(self.show_state)
-        conversations.context_changed.connect(self._show_context)
+        conversations.context_changed.connect(self._on_context_changed)
         widgets.chat_view.loading_card.cancel_requested.connect(self._cancel_load)
 
     def show_model(self) -> None:
         """Name the model, its formats and what they take."""
         on, loaded = self._on, self._controller.model
         self._on_wanted_changed(self._loading.wanted)
+        self._kv_used = 0
         on.status.set_model(loaded)
         on.status.set_notice(loaded.notices[0] if loaded and loaded.notices else "")
         name = loaded.model.name if loaded else ""
@@ -155,7 +163,8 @@ class EngineDisplay(QObject):
         request = self._conversations.current_request
         for event in reversed(events):
             if isinstance(event, TokenEvent | PrefillProgress) and event.request_id == request:
-                self._on.status.set_kv_used(event.kv_bytes_used)
+                self._kv_used = event.kv_bytes_used
+                self._show_figures_soon()
                 break
         # Prefill turns into decode without an answer beginning or ending.
         self._show_phase()
@@ -173,7 +182,19 @@ class EngineDisplay(QObject):
         self._on.menus.set_model(self._controller.model, config)
         self._on.run_bar.show_values(run_values(self._controller.model, config))
 
-    def _show_context(self, used: int) -> None:
-        loaded = self._controller.model
+    def _on_context_changed(self, used: int) -> None:
+        self._context_used = used
+        if self._conversations.running_request:
+            self._show_figures_soon()
+        else:
+            self._show_figures()
+
+    def _show_figures_soon(self) -> None:
+        if not self._figures.isActive():
+            self._figures.start()
+
+    def _show_figures(self) -> None:
+        used, loaded = self._context_used, self._controller.model
         limit = loaded.config.context_length if loaded else None
         self._on.composer.set_context(used if limit else None, limit)
+        self._on.status.set_kv_used(self._kv_used)
