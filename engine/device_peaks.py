@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from engine.paths import cache_folder
 
 log = logging.getLogger("engine.load")
