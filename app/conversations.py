@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.answer_errors import tell_context_full, tell_failure
 from app.chat.model import ChatModel
-from app.chat.store import AnswerStats, Chat, ChatMessage, ChatStore, MessageState
+from app.chat.store import AnswerStats, Chat, ChatMessage, ChatStore, MessageState, new_id
 from app.engine_link.controller import EngineController
 from app.engine_link.worker import EngineProblem
 from app.sampling import effective_sampling
@@ -218,7 +218,11 @@ class Conversations(QObject):
         self._base_sampling, self._max_tokens = sampling, max_tokens
 
     def regenerate(self, message_id: str | None = None) -> bool:
-        """Answer a question anew: the one before `message_id`, or the last one."""
+        """Answer a question anew: the one before `message_id`, or the last one.
+
+        Where the conversation went on after it, a copy up to the question is answered, so that
+        nothing said since is lost.
+        """
         messages = self._current.chat.messages
         if self._controller.model is None or self.running_request:
             return False
@@ -229,9 +233,11 @@ class Conversations(QObject):
             row -= 1
         if row < 0:
             return False
-        question = messages[row]
-        if row + 1 < len(messages):
+        if any(message.role == "user" for message in messages[row + 1 :]):
+            self._open(self._copy(self._current.chat, row + 1))
+        elif row + 1 < len(messages):
             self._current.remove_from(messages[row + 1].id)
+        question = self._current.chat.messages[row]
         self._ask(question.id, question.text)
         return True
 
@@ -281,6 +287,17 @@ class Conversations(QObject):
         model.chat_changed.connect(lambda: self._changed(model))
         self._models[chat.id] = model
         return model
+
+    def _copy(self, chat: Chat, length: int) -> ChatModel:
+        """A new chat with the first `length` messages of another."""
+        copy = self._store.new_chat(chat.system_prompt)
+        copy.title = self.tr("{0} (again)").format(chat.title)
+        for message in chat.messages[:length]:
+            twin = replace(message, id=new_id())
+            copy.messages.append(twin)
+            if message.id in self._ids_of:
+                self._ids_of[twin.id] = self._ids_of[message.id]
+        return self._adopt(copy)
 
     def _open(self, model: ChatModel) -> None:
         before, self._current = self._current, model

@@ -257,8 +257,8 @@ class WindowLayout(QObject):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if watched is self.dock:
-            if event.type() == QEvent.Type.Close:
-                # A floating dock closed by its frame.
+            if event.type() == QEvent.Type.Close and self._window.isVisible():
+                # A floating dock closed by its frame, not with the whole window.
                 self.want_panels(False)
             elif event.type() == QEvent.Type.Resize and self._person_resizes():
                 self._dock_width = self.dock.width()

@@ -338,12 +338,17 @@ def _load_failure(what: str, error: Exception) -> LoadFailed:
 
 
 def _does_not_fit(estimate: MemoryEstimate) -> LoadFailed:
-    needed = estimate.required_bytes / 1e9
-    there = (estimate.available_bytes + estimate.freed_by_unload_bytes) / 1e9
+    def gigabytes(number: int) -> str:
+        return f"{number / 1e9:.2f}"
+
+    there = estimate.available_bytes + estimate.freed_by_unload_bytes
     return LoadFailed(
         "memory",
         "This does not fit in memory.",
-        f"It takes {needed:.2f} GB; {there:.2f} GB are there once the present model is dropped.",
+        f"It takes {gigabytes(estimate.required_bytes)} GB (weights "
+        f"{gigabytes(estimate.weight_bytes)}, KV cache {gigabytes(estimate.kv_bytes)}, workspace "
+        f"{gigabytes(estimate.workspace_bytes)}); {gigabytes(there)} GB are there once the "
+        "present model is dropped.",
         "The present model is still loaded. Choose what fits.",
         estimate,
     )

@@ -21,6 +21,7 @@ from app.settings.schema import (
     LAST_MODEL,
     RECORD,
     RECORD_FOLDER,
+    SHOW_TELEMETRY,
     THREADS,
     WEIGHTS,
 )
@@ -124,6 +125,25 @@ def test_regenerate_replaces_the_answer(qtbot: QtBot, make_program: MakeProgram)
     program.window.actions_table["chat.regenerate"].trigger()
     answered(program)
     assert [m.text for m in messages(program)] == ["Why?", "Shorter."]
+
+
+def test_regenerating_an_early_answer_loses_nothing(
+    qtbot: QtBot, make_program: MakeProgram
+) -> None:
+    """Where the chat went on, the question is asked anew in a copy; the chat stays as it was."""
+    program = make_program()
+    program.load()
+    for text in ("One", "Two"):
+        send(program, text)
+        answered(program)
+    chats = program.window.conversations
+    original = chats.current
+    program.window.chat_view.regenerate_requested.emit(messages(program)[1].id)
+    answered(program)
+    assert len(original.chat.messages) == 4
+    assert chats.current is not original
+    assert [m.role for m in messages(program)] == ["user", "assistant"]
+    assert len(chats.chats) == 2
 
 
 def test_send_while_loading_keeps_the_draft(qtbot: QtBot, make_program: MakeProgram) -> None:
@@ -366,6 +386,22 @@ def test_panels_asked_for_in_a_low_window(qtbot: QtBot, make_program: MakeProgra
     program.window.actions_table["view.telemetry"].trigger()
     assert not program.window.parts.panels_shown
     assert program.window.strip.isVisible()
+
+
+@pytest.mark.qt_log_ignore(r"propagateSizeHints|raise\(\)")
+def test_floating_panels(qtbot: QtBot, make_program: MakeProgram) -> None:
+    """The dock floats with its contents; closed by its frame it is off, and docks again later."""
+    program = make_program()
+    parts = program.window.parts
+    parts.dock.setFloating(True)
+    settle(30)
+    assert program.window.panel.isVisible()
+    assert program.window.strip.isVisible()
+    parts.dock.close()
+    assert not program.settings.get(SHOW_TELEMETRY)
+    program.window.actions_table["view.telemetry"].trigger()
+    assert program.window.panel.isVisible()
+    assert not program.window.strip.isVisible()
 
 
 def test_text_size_and_theme(qtbot: QtBot, make_program: MakeProgram) -> None:
