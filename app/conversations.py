@@ -1,18 +1,19 @@
-"""The chats and their answers: sends to the engine, writes what comes back into the chats."""
+"""Answers: sends questions to the engine and writes what comes back into the chats."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import uuid4
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from app.answer_errors import tell_context_full, tell_failure
 from app.chat.model import ChatModel
-from app.chat.store import AnswerStats, Chat, ChatMessage, ChatStore, MessageState, new_id
+from app.chat.store import AnswerStats, Chat, ChatMessage, ChatStore, MessageState
+from app.chat_library import ChatLibrary
 from app.engine_link.controller import EngineController
 from app.engine_link.worker import EngineProblem
 from app.sampling import effective_sampling
@@ -30,7 +31,6 @@ from engine.events import (
 
 log = logging.getLogger("app.chat")
 
-SAVE_MS = 400
 _STATES: dict[FinishReason, MessageState] = {"cancelled": "stopped", "failed": "failed"}
 
 
@@ -46,25 +46,24 @@ class _Answer:
 
 
 class Conversations(QObject):
-    """Owns all chats, one list model each, and the answers under way in any of them.
+    """Owns the answers under way in any chat, and which chat is open.
+
+    Attributes:
+        library: the chats themselves.
 
     Signals:
-        chats_changed(): titles, order or number of chats.
         current_changed(ChatModel): another chat is open.
         request_sent(str request_id, int t_ns): Send was pressed at this time.
         activity_changed(): an answer began or ended somewhere.
         context_changed(int used): tokens of the open chat.
         draft_returned(str): a prompt was not accepted; its text goes back to the composer.
-        problem_found(str what, str why): a chat could not be read or saved.
     """
 
-    chats_changed = Signal()
     current_changed = Signal(object)
     request_sent = Signal(str, object)
     activity_changed = Signal()
     context_changed = Signal(int)
     draft_returned = Signal(str)
-    problem_found = Signal(str, str)
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class Conversations(QObject):
     ) -> None:
         super().__init__(parent)
         self._controller = controller
-        self._store = store
+        self.library = ChatLibrary(store, self)
         self._settings = settings
         self._clock = clock
         self._answers: dict[str, _Answer] = {}
@@ -85,14 +84,9 @@ class Conversations(QObject):
         # Sampled ids belong to the tokenizer of one model: message id -> model path.
         self._ids_of: dict[str, str] = {}
         self._counts: dict[int, tuple[str, GenerationFailed | None]] = {}
-        self._deleted: ChatModel | None = None
-        self._unsaved: set[str] = set()
-        self._save = QTimer(self, interval=SAVE_MS, singleShot=True)
-        self._save.timeout.connect(self.save)
-        self._models: dict[str, ChatModel] = {}
         self._base_sampling: SamplingParams | None = None
         self._max_tokens: int | None = None
-        self._current = self._adopt(store.new_chat(settings.get(SYSTEM_PROMPT)))
+        self._current = self._empty_chat()
         controller.events_received.connect(self._on_events)
         controller.tokens_counted.connect(self._on_counted)
         controller.model_loaded.connect(lambda _: self.refresh_context())
@@ -103,13 +97,6 @@ class Conversations(QObject):
     def current(self) -> ChatModel:
         """The open chat."""
         return self._current
-
-    @property
-    def chats(self) -> list[Chat]:
-        """The chats with something in them, newest first."""
-        chats = [model.chat for model in self._models.values()]
-        spoken = [chat for chat in chats if chat.messages]
-        return sorted(spoken, key=lambda chat: chat.updated_at, reverse=True)
 
     @property
     def current_request(self) -> str | None:
@@ -126,84 +113,47 @@ class Conversations(QObject):
         """Chats in which an answer is under way: chat id -> request id."""
         return {answer.model.chat.id: r for r, answer in self._answers.items()}
 
-    def read(self) -> None:
-        """Read the saved chats; damaged files are told and set aside."""
-        try:
-            chats, damaged = self._store.load_all()
-        except OSError as error:
-            self.problem_found.emit(self.tr("The saved chats could not be read."), str(error))
-            return
-        for chat in chats:
-            self._adopt(chat)
-        if damaged:
-            names = ", ".join(path.name for path in damaged)
-            what = self.tr("Some saved chats are damaged and were set aside.")
-            self.problem_found.emit(what, names)
-        self.chats_changed.emit()
-
     def new_chat(self) -> None:
         """Open an empty chat; the present one, if it is empty, is used again."""
         if self._current.chat.messages:
-            self._open(self._adopt(self._store.new_chat(self._settings.get(SYSTEM_PROMPT))))
+            self._open(self._empty_chat())
 
     def select(self, chat_id: str) -> None:
         """Open a chat."""
-        model = self._models.get(chat_id)
+        model = self.library.model(chat_id)
         if model and model is not self._current:
             self._open(model)
 
-    def rename(self, chat_id: str, title: str) -> None:
-        """Give a chat another title."""
-        if chat_id in self._models and title.strip():
-            self._models[chat_id].chat.title = title.strip()
-            self._changed(self._models[chat_id])
-
     def delete(self, chat_id: str) -> None:
         """Delete a chat; its answer stops. `undo_delete` brings it back."""
-        model = self._models.pop(chat_id, None)
-        if model is None:
-            return
+        model = self.library.delete(chat_id)
         for request_id, answer in self._answers.items():
             if answer.model is model:
                 self._controller.stop(request_id)
-        self._deleted = model
-        self._unsaved.discard(chat_id)
-        try:
-            self._store.delete(chat_id)
-        except OSError as error:
-            self.problem_found.emit(self.tr("The chat could not be deleted."), str(error))
         if model is self._current:
-            rest = self.chats
-            new = self._store.new_chat(self._settings.get(SYSTEM_PROMPT))
-            self._open(self._models[rest[0].id] if rest else self._adopt(new))
-        self.chats_changed.emit()
+            rest = self.library.chats
+            newest = self.library.model(rest[0].id) if rest else None
+            self._open(newest or self._empty_chat())
 
     def undo_delete(self) -> None:
-        """Bring the chat deleted last back."""
-        if self._deleted is None:
-            return
-        model, self._deleted = self._deleted, None
-        self._models[model.chat.id] = model
-        self._changed(model)
-        self._open(model)
+        """Bring the chat deleted last back and open it."""
+        model = self.library.undo_delete()
+        if model:
+            self._open(model)
 
     def set_system_prompt(self, text: str) -> None:
         """Set the open chat's system prompt; new chats begin with it too."""
         self._current.chat.system_prompt = text
         self._settings.set(SYSTEM_PROMPT, text)
-        self._changed(self._current)
+        self.library.changed(self._current)
 
     # --- answers --------------------------------------------------------------------------
 
     def send(self, text: str) -> bool:
         """Ask in the open chat; False when it cannot be asked now and the draft must stay."""
-        if not text.strip() or self._controller.model is None or self.running_request:
+        if not text.strip() or not self._can_ask():
             return False
-        if self._controller.loading is not None:
-            return False
-        question_id = self._current.append_user(text)
-        self._ask(question_id, text)
-        self.chats_changed.emit()
+        self._ask(self._current.append_user(text), text)
         return True
 
     @property
@@ -224,7 +174,7 @@ class Conversations(QObject):
         nothing said since is lost.
         """
         messages = self._current.chat.messages
-        if self._controller.model is None or self.running_request:
+        if not self._can_ask():
             return False
         row = len(messages) - 1
         if message_id is not None:
@@ -234,7 +184,9 @@ class Conversations(QObject):
         if row < 0:
             return False
         if any(message.role == "user" for message in messages[row + 1 :]):
-            self._open(self._copy(self._current.chat, row + 1))
+            copy, old_ids = self.library.copy(self._current.chat, row + 1)
+            self._ids_of |= {n: self._ids_of[o] for n, o in old_ids.items() if o in self._ids_of}
+            self._open(copy)
         elif row + 1 < len(messages):
             self._current.remove_from(messages[row + 1].id)
         question = self._current.chat.messages[row]
@@ -257,61 +209,28 @@ class Conversations(QObject):
         if messages and self._controller.model is not None:
             self._counts[self._controller.count_tokens(messages)] = (chat.id, None)
 
-    # --- saving ---------------------------------------------------------------------------
-
-    def save(self) -> None:
-        """Write the changed chats."""
-        unsaved, self._unsaved = self._unsaved, set()
-        for chat_id in unsaved:
-            model = self._models.get(chat_id)
-            if model is None or not model.chat.messages:
-                continue
-            try:
-                self._store.save(model.chat)
-            except OSError as error:
-                self._unsaved.add(chat_id)
-                self.problem_found.emit(self.tr("The chat could not be saved."), str(error))
-
     def close(self) -> None:
         """End the answers under way where they are and save everything."""
         for answer in list(self._answers.values()):
             answer.model.finish(answer.message_id, "stopped", None, None)
         self._answers.clear()
-        self._save.stop()
-        self.save()
+        self.library.save()
 
     # --- private --------------------------------------------------------------------------
 
-    def _adopt(self, chat: Chat) -> ChatModel:
-        model = ChatModel(chat, self)
-        model.chat_changed.connect(lambda: self._changed(model))
-        self._models[chat.id] = model
-        return model
+    def _empty_chat(self) -> ChatModel:
+        return self.library.new(self._settings.get(SYSTEM_PROMPT))
 
-    def _copy(self, chat: Chat, length: int) -> ChatModel:
-        """A new chat with the first `length` messages of another."""
-        copy = self._store.new_chat(chat.system_prompt)
-        copy.title = self.tr("{0} (again)").format(chat.title)
-        for message in chat.messages[:length]:
-            twin = replace(message, id=new_id())
-            copy.messages.append(twin)
-            if message.id in self._ids_of:
-                self._ids_of[twin.id] = self._ids_of[message.id]
-        return self._adopt(copy)
+    def _can_ask(self) -> bool:
+        ready = self._controller.model is not None and self._controller.loading is None
+        return ready and self.running_request is None
 
     def _open(self, model: ChatModel) -> None:
         before, self._current = self._current, model
-        if not before.chat.messages:
-            self._models.pop(before.chat.id, None)
+        self.library.drop_if_empty(before)
         self.current_changed.emit(model)
         self.refresh_context()
         self.activity_changed.emit()
-
-    def _changed(self, model: ChatModel) -> None:
-        if model.chat.id in self._models:
-            self._unsaved.add(model.chat.id)
-            self._save.start()
-            self.chats_changed.emit()
 
     def _ask(self, question_id: str, text: str) -> None:
         loaded = self._controller.model
@@ -428,7 +347,7 @@ class Conversations(QObject):
 
     def _on_counted(self, ticket: int, answer: int | EngineProblem) -> None:
         chat_id, failure = self._counts.pop(ticket, ("", None))
-        model = self._models.get(chat_id)
+        model = self.library.model(chat_id)
         if model is None:
             return
         tokens = 0 if isinstance(answer, EngineProblem) else answer

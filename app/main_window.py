@@ -113,7 +113,7 @@ class MainWindow(QMainWindow):
         """Begin to work, once the window is shown: engine, sensors, saved chats, first model."""
         self.controller.start()
         self.telemetry.start()
-        self.conversations.read()
+        self.conversations.library.read()
         if self._settings.problem:
             self._tell(CardText(self._settings.problem), "settings")
         self.loading.load_first(given)
@@ -280,14 +280,16 @@ class MainWindow(QMainWindow):
         view.example_chosen.connect(self._on_example)
         self.chats_list.new_requested.connect(chats.new_chat)
         self.chats_list.chat_selected.connect(self._on_chat_selected)
-        self.chats_list.rename_requested.connect(chats.rename)
+        self.chats_list.rename_requested.connect(chats.library.rename)
         self.chats_list.delete_requested.connect(chats.delete)
         self.chats_list.undo_delete_requested.connect(chats.undo_delete)
-        chats.chats_changed.connect(self._show_chats)
+        chats.library.chats_changed.connect(self._show_chats)
         chats.current_changed.connect(self._show_chat)
         chats.request_sent.connect(self.telemetry.request_sent)
         chats.draft_returned.connect(self._on_draft_returned)
-        chats.problem_found.connect(lambda what, why: self._tell(CardText(what, why), "chats"))
+        chats.library.problem_found.connect(
+            lambda what, why: self._tell(CardText(what, why), "chats")
+        )
 
     def _connect_rest(self) -> None:
         self._appearance.theme_changed.connect(self._on_theme_changed)
@@ -338,7 +340,7 @@ class MainWindow(QMainWindow):
         self.chats_list.delete_current()
 
     def _show_chats(self) -> None:
-        self.chats_list.set_chats(self.conversations.chats)
+        self.chats_list.set_chats(self.conversations.library.chats)
         self.chats_list.set_current(self.conversations.current.chat.id)
         self._show_title()
 

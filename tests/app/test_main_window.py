@@ -143,7 +143,7 @@ def test_regenerating_an_early_answer_loses_nothing(
     assert len(original.chat.messages) == 4
     assert chats.current is not original
     assert [m.role for m in messages(program)] == ["user", "assistant"]
-    assert len(chats.chats) == 2
+    assert len(chats.library.chats) == 2
 
 
 def test_send_while_loading_keeps_the_draft(qtbot: QtBot, make_program: MakeProgram) -> None:
@@ -282,7 +282,7 @@ def test_two_chats_answer_at_once(qtbot: QtBot, make_program: MakeProgram) -> No
     answered(program)
     assert first.chat.messages[-1].text == program.session.script.answer
     assert messages(program)[-1].text == program.session.script.answer
-    assert {c.title for c in chats.chats} == {"First", "Second"}
+    assert {c.title for c in chats.library.chats} == {"First", "Second"}
 
 
 def test_chats_are_saved_and_read(qtbot: QtBot, make_program: MakeProgram) -> None:
@@ -294,13 +294,13 @@ def test_chats_are_saved_and_read(qtbot: QtBot, make_program: MakeProgram) -> No
     chat_id = program.window.conversations.current.chat.id
     program.window.close()
     again = make_program()
-    again.window.conversations.read()
+    again.window.conversations.library.read()
     chats = again.window.conversations
-    assert [c.title for c in chats.chats] == ["Remember me"]
+    assert [c.title for c in chats.library.chats] == ["Remember me"]
     chats.select(chat_id)
-    chats.rename(chat_id, "Renamed")
+    chats.library.rename(chat_id, "Renamed")
     chats.delete(chat_id)
-    assert chats.chats == []
+    assert chats.library.chats == []
     chats.undo_delete()
     assert chats.current.chat.title == "Renamed"
 
@@ -311,7 +311,7 @@ def test_damaged_chat_is_told(qtbot: QtBot, make_program: MakeProgram) -> None:
     folder.mkdir(parents=True)
     (folder / "x.json").write_text("{")
     program = make_program()
-    program.window.conversations.read()
+    program.window.conversations.library.read()
     assert program.window.cards.card("chats") is not None
 
 

@@ -64,7 +64,7 @@ def open_state(state: State, app: QApplication, theme: ThemeChoice) -> FakeProgr
     program = FakeProgram(app, replace(state.script), theme)
     try:
         program.show()
-        program.window.conversations.read()
+        program.window.conversations.library.read()
         state.take_steps(program)
     except BaseException:
         program.close()
