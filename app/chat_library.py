@@ -72,8 +72,9 @@ class ChatLibrary(QObject):
 
     def drop_if_empty(self, model: ChatModel) -> None:
         """Forget a chat in which nothing was said."""
-        if not model.chat.messages:
-            self._models.pop(model.chat.id, None)
+        if not model.chat.messages and model.chat.id in self._models:
+            del self._models[model.chat.id]
+            model.deleteLater()
 
     def rename(self, chat_id: str, title: str) -> None:
         """Give a chat another title; an empty one changes nothing."""

@@ -52,6 +52,7 @@ class ModelMenus(QObject):
         self._wanted: EngineConfig | None = None
         self._recent: list[str] = []
         self._memory_lines: list[QLabel] = []
+        self._groups: list[QActionGroup] = []
         self._fills: list[tuple[QMenu, Callable[[QMenu], None]]] = []
 
     def set_model(self, model: ModelLoaded | None, wanted: EngineConfig | None) -> None:
@@ -111,6 +112,9 @@ class ModelMenus(QObject):
 
     def _refill(self) -> None:
         self._memory_lines.clear()
+        for group in self._groups:
+            group.deleteLater()
+        self._groups.clear()
         for menu, fill in self._fills:
             menu.clear()
             fill(menu)
@@ -119,7 +123,7 @@ class ModelMenus(QObject):
         if self._model is None or self._wanted is None:
             self._say_no_model(menu)
             return
-        group = QActionGroup(menu)
+        group = self._group(menu)
         for each in self._model.model.weight_formats:
             action = self._choice(menu, group, {"weight_format": each.name})
             action.setText(f"{each.label}\t{memory(each.weight_bytes).text}")
@@ -156,7 +160,7 @@ class ModelMenus(QObject):
         if self._model is None or self._wanted is None:
             self._say_no_model(menu)
             return
-        group = QActionGroup(menu)
+        group = self._group(menu)
         for name in ("auto", *self._model.capabilities.devices):
             action = self._choice(menu, group, {"device": name})
             action.setText(self.tr("Automatic") if name == "auto" else name.upper())
@@ -166,7 +170,7 @@ class ModelMenus(QObject):
         if self._wanted is None:
             self._say_no_model(menu)
             return
-        group = QActionGroup(menu)
+        group = self._group(menu)
         present = self._wanted.threads
         for number in (None, *thread_choices(os.cpu_count() or 1, present)):
             action = self._choice(menu, group, {"threads": number})
@@ -181,7 +185,7 @@ class ModelMenus(QObject):
             action.triggered.connect(lambda _=False, p=path: self.recent_requested.emit(p))
 
     def _add_kv(self, menu: QMenu, model: ModelLoaded, wanted: EngineConfig) -> None:
-        group = QActionGroup(menu)
+        group = self._group(menu)
         context = model.config.context_length or 0
         automatic = "fp32" if wanted.weight_format == "fp32" else "bf16"
         for name in dict.fromkeys(("auto", *model.model.kv_formats)):
@@ -196,7 +200,7 @@ class ModelMenus(QObject):
             action.setChecked(name == wanted.kv_format)
 
     def _add_contexts(self, menu: QMenu, model: ModelLoaded) -> None:
-        group = QActionGroup(menu)
+        group = self._group(menu)
         present = model.config.context_length or 0
         for tokens in context_choices(model.model, present):
             action = self._choice(menu, group, {"context_length": tokens})
@@ -205,6 +209,11 @@ class ModelMenus(QObject):
             action.setChecked(tokens == present)
         custom = menu.addAction(self.tr("Custom…"))
         custom.triggered.connect(self.custom_context_requested)
+
+    def _group(self, menu: QMenu) -> QActionGroup:
+        group = QActionGroup(menu)
+        self._groups.append(group)
+        return group
 
     def _choice(self, menu: QMenu, group: QActionGroup, change: dict[str, Any]) -> QAction:
         action = menu.addAction("")
