@@ -143,7 +143,7 @@ class CardStack(QWidget):
     def _place(self) -> None:
         column = Widths(self.width() - SCROLL_BAR_WIDTH, self._theme.scale).column
         right = self.width() - column.right() - 1
-        self._column.setContentsMargins(column.left(), 12, right, 0)
+        self._column.setContentsMargins(column.left(), 12, right, 8)
 
     # Qt overrides
 

@@ -87,8 +87,8 @@ class EngineDisplay(QObject):
         """Name the model, its formats and what they take."""
         on, loaded = self._on, self._controller.model
         self._on_wanted_changed(self._loading.wanted)
-        self._kv_used = 0
         on.status.set_model(loaded)
+        on.status.set_kv_used(self._kv_used)
         on.status.set_notice(loaded.notices[0] if loaded and loaded.notices else "")
         name = loaded.model.name if loaded else ""
         on.chat_view.set_model_name(name)
@@ -149,6 +149,7 @@ class EngineDisplay(QObject):
             self._on.chat_view.loading_card.update_progress(progress)
 
     def _on_model_loaded(self, _loaded: ModelLoaded) -> None:
+        self._kv_used = 0
         self.show_model()
         self._on.composer.setFocus()
 

@@ -231,6 +231,21 @@ def test_too_large_offers_what_fits(qtbot: QtBot, make_program: MakeProgram) -> 
     wait_until(lambda: any(c.context_length == 512 for c in program.session.loads))
 
 
+def test_refused_change_leaves_the_answer_alone(qtbot: QtBot, make_program: MakeProgram) -> None:
+    """A change that is refused mid-answer neither stops it nor blanks its figures."""
+    program = make_program(Script(hold_decode_at=20))
+    program.load()
+    send(program)
+    wait_until(lambda: not program.window.status.kv.text().startswith("KV 0 "))
+    program.session.script.available_bytes = 0
+    program.window.loading.change({"weight_format": "fp32"})
+    wait_until(lambda: program.window.cards.card("load") is not None)
+    assert not program.window.status.kv.text().startswith("KV 0 ")
+    program.session.release()
+    answered(program)
+    assert messages(program)[-1].state == "done"
+
+
 def test_cancelled_load(qtbot: QtBot, make_program: MakeProgram) -> None:
     """Cancel on the loading card stops the load; the window says how to go on."""
     program = make_program(Script(hold_load_at=0.5))
