@@ -17,6 +17,7 @@ from PySide6.QtCore import (
     QModelIndex,
     QObject,
     QPersistentModelIndex,
+    QRect,
     QSize,
 )
 from PySide6.QtGui import QKeyEvent, QPainter, Qt
@@ -72,7 +73,8 @@ class ChatDelegate(QStyledItemDelegate):
         selecting: the block that is, or is to be, open for selecting. by_keyboard: whether the
         row with the focus shows it.
 
-    `browser` is the text widget that is open, if one is.
+    `browser` is the text widget that is open, if one is. `exposed` is the part of the view that
+    is being painted, if it says so.
     """
 
     def __init__(self, theme: Theme, parent: QObject | None = None) -> None:
@@ -83,6 +85,7 @@ class ChatDelegate(QStyledItemDelegate):
         self.selecting: Spot | None = None
         self.by_keyboard = False
         self.browser: SelectionBrowser | None = None
+        self.exposed: QRect | None = None
         self._sizes: list[QSize] = []
 
     def content(self, index: Index, width: int) -> RowContent:
@@ -120,7 +123,7 @@ class ChatDelegate(QStyledItemDelegate):
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         row, state = option.rect, option.state
-        visible = row & option.widget.rect()
+        visible = row & (self.exposed or option.widget.rect())
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.translate(row.topLeft())

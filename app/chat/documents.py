@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from typing import cast
 
-from PySide6.QtCore import QCoreApplication
+from PySide6.QtCore import QCoreApplication, QPoint, QRect, QRectF
 from PySide6.QtGui import (
     QColor,
     QFont,
@@ -28,6 +29,7 @@ from app.theme import CONTROL_PX, CONVERSATION_PX, MONO_FAMILY, Theme
 
 PROSE_LINE_PERCENT = 130
 CODE_LINE_PERCENT = 112
+CARET_WIDTH = 7
 # A paragraph is laid out as a whole at each append, so a long one is cut at a line end.
 LONGEST_LIVE_PARAGRAPH = 1000
 
@@ -102,21 +104,30 @@ def code_document(code: Code, theme: Theme, width: int) -> QTextDocument:
 
 
 class LiveText:
-    """A streaming answer as plain text: each piece is appended, nothing before it is touched."""
+    """A streaming answer as plain text: each piece is appended, nothing before it is touched.
+
+    `caret` stands after the last character, in the document's px. `dirty_top` is where the last
+    piece began to change what is seen: the line it was appended to, for its last word may have
+    moved on.
+    """
 
     def __init__(self, theme: Theme, width: int) -> None:
         self.document = plain_document("", theme.font(CONVERSATION_PX), width)
+        self.caret = QRect()
+        self.dirty_top = 0
         self._consumed = 0
 
     def update(self, text: str) -> None:
         """Append what `text` has beyond the last call; text only grows while it streams."""
         if len(text) == self._consumed:
             return
+        self.dirty_top = self.caret.top()
         cursor = QTextCursor(self.document)
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.insertText(text[self._consumed :])
         self._consumed = len(text)
         self._cut_long_paragraph()
+        self.caret = caret_rect(self.document)
 
     def _cut_long_paragraph(self) -> None:
         block = self.document.lastBlock()
@@ -243,3 +254,19 @@ def _utf16_spans(text: str, spans: list[Span]) -> list[tuple[int, int, str]]:
         )
         for span in spans
     ]
+
+
+def caret_rect(document: QTextDocument) -> QRect:
+    """The caret block after the last character, in the document's coordinates."""
+    block = document.lastBlock()
+    origin = document.documentLayout().blockBoundingRect(block).topLeft()
+    layout = block.layout()
+    last = block.length() - 1
+    line = layout.lineForTextPosition(last)
+    metrics = QFontMetricsF(document.defaultFont())
+    if not line.isValid():
+        return QRect(origin.toPoint(), QPoint(CARET_WIDTH, round(metrics.height())))
+    # The binding returns the text position beside the coordinate.
+    left = cast(tuple[float, int], line.cursorToX(last))[0] + 2
+    top = line.y() + line.ascent() - metrics.ascent()
+    return QRectF(origin.x() + left, origin.y() + top, CARET_WIDTH, metrics.height()).toRect()

@@ -21,6 +21,7 @@ from PySide6.QtGui import (
     QKeyEvent,
     QKeySequence,
     QMouseEvent,
+    QPaintEvent,
 )
 from PySide6.QtWidgets import QAbstractItemView, QFrame, QListView, QMenu, QWidget
 
@@ -302,14 +303,25 @@ class MessageList(QListView):
         if message.state != "streaming" and self._selects(message.id):
             self.close_selection()
         before = self._delegate.cache.height(message, self._width)
-        height = self._delegate.content(index, self._width).geometry.height
+        content = self._delegate.content(index, self._width)
+        height = content.geometry.height
         if height != before or top_left.row() != bottom_right.row():
             super().dataChanged(top_left, bottom_right, roles)
             return
         # Laying out all rows is for when a height changed; a piece of text mostly fits.
         if self._delegate.browser is not None and self._selects(message.id):
             self._delegate.setEditorData(self._delegate.browser, index)
-        self.viewport().update(self.visualRect(index))
+        changed = self.visualRect(index)
+        if content.live:
+            # Only the line that grew and those below it: drawing a long answer for each token
+            # takes the interpreter from the engine.
+            text_top = content.geometry.blocks[-1].text.top()
+            changed.setTop(changed.top() + text_top + content.live.dirty_top)
+        self.viewport().update(changed)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        self._delegate.exposed = event.rect()
+        super().paintEvent(event)
 
     def rowsInserted(self, parent: _Index, start: int, end: int) -> None:
         super().rowsInserted(parent, start, end)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
-from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, Qt
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import (
     QAbstractTextDocumentLayout,
     QFontMetricsF,
@@ -13,7 +12,6 @@ from PySide6.QtGui import (
     QPainterPath,
     QPalette,
     QPen,
-    QTextDocument,
 )
 
 from app.chat.bubble_layout import (
@@ -25,12 +23,12 @@ from app.chat.bubble_layout import (
     Hit,
     Target,
 )
+from app.chat.documents import CARET_WIDTH, caret_rect
 from app.chat.row_content import RowContent, TextBlock, control_label, copied_label
 from app.chat.stats_line import ITEM_GAP, Run, fitting
 from app.chat.store import ChatMessage
 from app.theme import CONTROL_PX, LABEL_PX, Theme
 
-CARET_WIDTH = 7
 EDGE_WIDTH = 3
 TAIL_RADIUS = 3
 
@@ -75,8 +73,10 @@ class RowPainter:
                 )
             if number != state.covered:
                 self._text(block, place.text)
-        if content.live or (message.state == "streaming" and not message.progress):
-            self._caret(content.blocks[-1].document, geometry.blocks[-1].text)
+        if content.live:
+            self._caret(content.live.caret, geometry.blocks[-1].text)
+        elif message.state == "streaming" and not message.progress:
+            self._caret(caret_rect(content.blocks[-1].document), geometry.blocks[-1].text)
         controls = [(h, r) for h, r in geometry.controls if _is_shown(h, state)]
         if geometry.stats:
             taken = sum(rect.width() for _, rect in controls)
@@ -153,8 +153,8 @@ class RowPainter:
         block.document.documentLayout().draw(self._painter, context)
         self._painter.restore()
 
-    def _caret(self, document: QTextDocument, place: QRect) -> None:
-        rect = caret_rect(document)
+    def _caret(self, caret: QRect, place: QRect) -> None:
+        rect = QRect(caret)
         # A full line leaves no room: the caret stays inside of the column.
         rect.moveLeft(min(rect.left(), place.width() - CARET_WIDTH))
         self._painter.fillRect(rect.translated(place.topLeft()), self._theme.color("decode"))
@@ -188,19 +188,3 @@ def _is_shown(hit: Hit, state: RowState) -> bool:
     if hit.target is Target.ACTION:
         return True
     return state.active and (hit.target is not Target.REGENERATE or state.can_regenerate)
-
-
-def caret_rect(document: QTextDocument) -> QRect:
-    """The caret block after the last character, in the document's coordinates."""
-    block = document.lastBlock()
-    origin = document.documentLayout().blockBoundingRect(block).topLeft()
-    layout = block.layout()
-    last = block.length() - 1
-    line = layout.lineForTextPosition(last)
-    metrics = QFontMetricsF(document.defaultFont())
-    if not line.isValid():
-        return QRect(origin.toPoint(), QPoint(CARET_WIDTH, round(metrics.height())))
-    # The binding returns the text position beside the coordinate.
-    left = cast(tuple[float, int], line.cursorToX(last))[0] + 2
-    top = line.y() + line.ascent() - metrics.ascent()
-    return QRectF(origin.x() + left, origin.y() + top, CARET_WIDTH, metrics.height()).toRect()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from PySide6.QtCore import QCoreApplication, QRectF, QSize
-from PySide6.QtGui import QFontMetricsF, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QFontMetricsF, QPainter, QPaintEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QSizePolicy, QWidget
 
 from app.telemetry.format import (
@@ -202,19 +202,23 @@ class ReadingCards(QWidget):
         self._can_fold = framed
         self._columns = 0
         model.changed.connect(self.refresh)
-        self.refresh()
+        self._show_readings()
         self._arrange(len(self._cards))
 
     def refresh(self) -> None:
-        """Read the model again."""
-        for card in self._cards:
-            card.show_reading(reading(card.key, self._model))
+        """Read the model again; hidden cards wait until they are shown."""
+        if self.isVisible():
+            self._show_readings()
 
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or scale."""
         for card in self._cards:
             card.set_theme(theme)
         self._fold()
+
+    def _show_readings(self) -> None:
+        for card in self._cards:
+            card.show_reading(reading(card.key, self._model))
 
     def _arrange(self, columns: int) -> None:
         if columns == self._columns:
@@ -240,6 +244,10 @@ class ReadingCards(QWidget):
             return hint
         widest = max(card.sizeHint().width() for card in self._cards)
         return QSize(2 * widest + self._gap, hint.height())
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._show_readings()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

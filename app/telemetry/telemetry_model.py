@@ -24,10 +24,11 @@ from engine.events import (
 )
 from engine.sensors import SensorSample
 
-# Facts that arrive within this time are announced together.
-COALESCE_MS = 100
+# Facts that arrive within this time are announced together: whatever the panels do about them
+# holds the interpreter that the engine's thread needs for every operation.
+COALESCE_MS = 250
 # While the prompt is read little happens, yet the running TTFT must be seen to count.
-PREFILL_TICK_MS = 100
+PREFILL_TICK_MS = 250
 
 
 @dataclass(frozen=True, slots=True)

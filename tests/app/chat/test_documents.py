@@ -13,13 +13,13 @@ from app.chat.documents import (
     LONGEST_LIVE_PARAGRAPH,
     LiveText,
     bubble_document,
+    caret_rect,
     code_document,
     prose_document,
     text_height,
 )
 from app.chat.highlight import CODE_COLORS
 from app.chat.markdown import Code, Prose
-from app.chat.row_painter import caret_rect
 from app.theme import Theme, load_theme
 
 pytestmark = pytest.mark.usefixtures("qapp")

@@ -101,6 +101,7 @@ def test_cards_are_readable_without_sight(
     """A screen reader hears name and value, and the tooltip is the definition."""
     cards = ReadingCards(theme, model)
     qtbot.addWidget(cards)
+    cards.show()
     Story(num_tokens=110).tell(model, clock)
     cards.refresh()
     first = cards.findChildren(ReadingCard)[0]
