@@ -198,6 +198,12 @@ class Conversations(QObject):
         if self.running_request:
             self._controller.stop(self.running_request)
 
+    def stop_chat(self, chat_id: str) -> None:
+        """Stop the answer in any chat."""
+        request_id = self.generating_chats().get(chat_id)
+        if request_id:
+            self._controller.stop(request_id)
+
     def refresh_context(self) -> None:
         """Tell how full the open chat's context is; asks the engine where it is not known."""
         chat = self._current.chat

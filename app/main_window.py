@@ -36,6 +36,7 @@ from app.chat.message_list import MessageList
 from app.chat.model import ChatModel
 from app.chat.store import ChatStore
 from app.chat.view import ChatView
+from app.chat_paces import ChatPaces
 from app.conversations import Conversations
 from app.dialogs import pages
 from app.dialogs.text_page import TextPage
@@ -283,6 +284,8 @@ class MainWindow(QMainWindow):
         self.chats_list.rename_requested.connect(chats.library.rename)
         self.chats_list.delete_requested.connect(chats.delete)
         self.chats_list.undo_delete_requested.connect(chats.undo_delete)
+        self.chats_list.stop_requested.connect(chats.stop_chat)
+        ChatPaces(chats, self.telemetry.model, self.chats_list, self)
         chats.library.chats_changed.connect(self._show_chats)
         chats.current_changed.connect(self._show_chat)
         chats.request_sent.connect(self.telemetry.request_sent)

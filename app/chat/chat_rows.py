@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import StrEnum
@@ -20,6 +20,8 @@ from PySide6.QtCore import (
 from app.chat.store import Chat
 
 translate = QCoreApplication.translate
+# The pace of the answer under way in a chat, as text; None where there is none.
+PACE_ROLE = Qt.ItemDataRole.UserRole + 1
 _NO_PARENT = QModelIndex()
 _Index = QModelIndex | QPersistentModelIndex
 
@@ -99,6 +101,7 @@ class ChatRowsModel(QAbstractListModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._rows: Sequence[Row] = ()
+        self._paces: Mapping[str, str] = {}
 
     def set_rows(self, rows: Sequence[Row]) -> None:
         """Show other rows; the same ones again change nothing."""
@@ -107,6 +110,14 @@ class ChatRowsModel(QAbstractListModel):
         self.beginResetModel()
         self._rows = rows
         self.endResetModel()
+
+    def set_paces(self, paces: Mapping[str, str]) -> None:
+        """Show how fast the answers under way are: chat id -> pace."""
+        before, self._paces = self._paces, dict(paces)
+        for number, row in enumerate(self._rows):
+            if row.chat_id and before.get(row.chat_id) != paces.get(row.chat_id):
+                index = self.index(number)
+                self.dataChanged.emit(index, index, [PACE_ROLE])
 
     def row_at(self, index: _Index) -> Row | None:
         """The row of an index; None for an invalid one."""
@@ -126,6 +137,8 @@ class ChatRowsModel(QAbstractListModel):
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
         row = self.row_at(index)
+        if row and role == PACE_ROLE:
+            return self._paces.get(row.chat_id or "")
         shown = (
             Qt.ItemDataRole.DisplayRole,
             Qt.ItemDataRole.EditRole,

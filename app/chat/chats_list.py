@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 
 from PySide6.QtCore import QEvent, QModelIndex, QObject, QPoint, Qt, QTimer, Signal
@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chat.chat_row_delegate import ChatRowDelegate
-from app.chat.chat_rows import ChatRowsModel, grouped_rows
+from app.chat.chat_rows import PACE_ROLE, ChatRowsModel, grouped_rows
 from app.chat.elided_label import ElidedLabel
 from app.chat.store import Chat
 from app.chat.styles import button_style, input_style, label_style, scroll_bar_style
@@ -41,6 +41,7 @@ class ChatsList(QWidget):
         rename_requested: chat id and new title.
         delete_requested: chat id; for some seconds it can be asked back.
         undo_delete_requested: the chat deleted last is wanted back.
+        stop_requested: the chat whose answer is to stop.
     """
 
     new_requested = Signal()
@@ -48,12 +49,14 @@ class ChatsList(QWidget):
     rename_requested = Signal(str, str)
     delete_requested = Signal(str)
     undo_delete_requested = Signal()
+    stop_requested = Signal(str)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._chats: list[Chat] = []
         self._current: str | None = None
         self._is_renaming = False
+        self._stopped_by_click = False
         self._rows = ChatRowsModel(self)
         self._delegate = ChatRowDelegate(theme, self)
         self._new = QPushButton(self.tr("+ New chat"))
@@ -74,6 +77,10 @@ class ChatsList(QWidget):
         """Show these chats; the selected one stays selected while it is among them."""
         self._chats = list(chats)
         self._show_rows()
+
+    def set_paces(self, paces: Mapping[str, str]) -> None:
+        """Show the pace of answers under way and a way to stop each: chat id -> pace."""
+        self._rows.set_paces(paces)
 
     def set_current(self, chat_id: str) -> None:
         """Mark the chat that is on show."""
@@ -151,6 +158,7 @@ class ChatsList(QWidget):
         self._undo_timer.timeout.connect(self._undo_bar.hide)
         self._list.installEventFilter(self)
         self._delegate.editing_changed.connect(self._on_editing_changed)
+        self._delegate.stop_requested.connect(self._on_stop_requested)
 
     def _show_rows(self) -> None:
         if self._is_renaming:
@@ -175,7 +183,15 @@ class ChatsList(QWidget):
         index = self._rows.index_of(self._current) if self._current else QModelIndex()
         self._list.setCurrentIndex(index)
 
+    def _on_stop_requested(self, chat_id: str) -> None:
+        self._stopped_by_click = True
+        self.stop_requested.emit(chat_id)
+
     def _select(self, index: QModelIndex) -> None:
+        if self._stopped_by_click:  # the same click reaches the row as well
+            self._stopped_by_click = False
+            self._mark_current()
+            return
         row = self._rows.row_at(index)
         if row and row.chat_id and row.chat_id != self._current:
             self._current = row.chat_id
@@ -203,6 +219,10 @@ class ChatsList(QWidget):
         self._list.setCurrentIndex(index)
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        if index.data(PACE_ROLE):
+            chat_id = str(row.chat_id)
+            stop = menu.addAction(self.tr("Stop"))
+            stop.triggered.connect(lambda: self.stop_requested.emit(chat_id))
         menu.addAction(self.tr("Rename")).triggered.connect(self.rename_current)
         menu.addAction(self.tr("Delete")).triggered.connect(self.delete_current)
         menu.popup(self._list.viewport().mapToGlobal(position))

@@ -133,6 +133,10 @@ class TelemetryModel(QObject):
         """All requests of this session, in the order they were sent."""
         return tuple(self._traces.values())
 
+    def request(self, request_id: str) -> RequestTrace | None:
+        """One request of this session."""
+        return self._traces.get(request_id)
+
     @property
     def phase(self) -> RunPhase:
         """What the selected request is doing now."""

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from app import folders
+from app.chat.chat_rows import PACE_ROLE, ChatRowsModel
 from app.chat.store import ChatMessage
 from app.engine_link.controller import EngineState
 from app.settings.schema import (
@@ -298,6 +299,31 @@ def test_two_chats_answer_at_once(qtbot: QtBot, make_program: MakeProgram) -> No
     assert first.chat.messages[-1].text == program.session.script.answer
     assert messages(program)[-1].text == program.session.script.answer
     assert {c.title for c in chats.library.chats} == {"First", "Second"}
+
+
+def test_an_answer_in_another_chat_is_stopped_from_the_list(
+    qtbot: QtBot, make_program: MakeProgram
+) -> None:
+    """The list shows a pace for each answer under way; stopping one leaves the other alone."""
+    program = make_program(Script(hold_decode_at=5))
+    program.load()
+    window, chats = program.window, program.window.conversations
+    send(program, "First")
+    first = chats.current
+    wait_until(lambda: bool(first.chat.messages[-1].text))
+    chats.new_chat()
+    send(program, "Second")
+    wait_until(lambda: bool(messages(program)[-1].text))
+    rows = window.chats_list.findChild(ChatRowsModel)
+    assert rows is not None
+    index = rows.index_of(first.chat.id)
+    wait_until(lambda: "tok/s" in str(index.data(PACE_ROLE)))
+    window.chats_list.stop_requested.emit(first.chat.id)
+    wait_until(lambda: first.chat.messages[-1].state == "stopped")
+    assert list(chats.generating_chats()) == [chats.current.chat.id]
+    wait_until(lambda: rows.index_of(first.chat.id).data(PACE_ROLE) is None)
+    program.session.release()
+    answered(program)
 
 
 def test_chats_are_saved_and_read(qtbot: QtBot, make_program: MakeProgram) -> None:

@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QLineEdit, QPushButton
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from app.chat.chat_rows import ChatRowsModel, Group, group_of, grouped_rows
+from app.chat.chat_rows import PACE_ROLE, ChatRowsModel, Group, group_of, grouped_rows
 from app.chat.chats_list import ChatsList
 from app.chat.store import Chat
 from app.theme import Theme
@@ -179,3 +179,30 @@ def test_new_chat(chats: ChatsList, qtbot: QtBot) -> None:
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     chats.set_chats([_chat("")])
     assert _titles(chats) == ["Today", "New chat"]
+
+
+def test_an_answer_under_way_shows_its_pace_and_can_be_stopped(
+    qtbot: QtBot, chats: ChatsList
+) -> None:
+    """The square at the right end stops that chat's answer and does not open the chat."""
+    chats.set_current("idQuicksort")
+    chats.set_paces({"idKV cache": "58.1 tok/s"})
+    row = _titles(chats).index("KV cache")
+    index = chats._rows.index(row)
+    assert index.data(PACE_ROLE) == "58.1 tok/s"
+    rect = chats._list.visualRect(index)
+    opened: list[str] = []
+    chats.chat_selected.connect(opened.append)
+    with qtbot.waitSignal(chats.stop_requested) as stopped:
+        qtbot.mouseClick(
+            chats._list.viewport(),
+            Qt.MouseButton.LeftButton,
+            pos=QPoint(rect.right() - 12, rect.center().y()),
+        )
+    assert stopped.args == ["idKV cache"]
+    assert opened == []
+    assert chats._list.currentIndex().data() == "Quicksort"
+    _click(qtbot, chats, row)
+    assert opened == ["idKV cache"]
+    chats.set_paces({})
+    assert index.data(PACE_ROLE) is None
