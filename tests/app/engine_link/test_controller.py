@@ -166,8 +166,8 @@ def test_stopped_load_leaves_no_model(qtbot: QtBot, start: Start) -> None:
 
 
 def test_stop_before_the_load_began(qtbot: QtBot, start: Start) -> None:
-    """A stop set before the worker takes up the load is not lost."""
-    session = FakeSession()
+    """A stop right after the order is not lost, whether the worker has taken it up or not."""
+    session = FakeSession(Script(hold_load_at=0.5))
     controller = start(session)
     with qtbot.waitSignal(controller.load_failed) as failed:
         controller.load(CONFIG)
