@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from engine.config import EngineConfig, GenerationRequest, MemoryEstimate, Message, ModelInfo
@@ -76,6 +79,25 @@ class Session(Protocol):
 
 def create_session() -> Session:
     """The engine on this machine. Imports torch, so call it from the worker thread."""
-    from engine.local_session import LocalSession
+    with _no_collection_of_imports():
+        from engine.local_session import LocalSession
 
     return LocalSession()
+
+
+@contextmanager
+def _no_collection_of_imports() -> Iterator[None]:
+    """Keep the garbage collector away from what an import leaves behind, now and later.
+
+    torch makes some 280,000 objects that live as long as the program. Each full collection
+    walks them all and stops every thread for some 100 ms: a window would stand still.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
