@@ -62,6 +62,7 @@ class StatusLine(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self._poll = QTimer(self, interval=MEMORY_POLL_MS)
         self._poll.timeout.connect(self.refresh_memory)
+        self._shown: tuple[EngineState, Theme] | None = None
         self.set_theme(theme)
         self.set_state(EngineState.UNLOADED)
         self.set_model(None)
@@ -74,6 +75,9 @@ class StatusLine(QWidget):
 
     def set_state(self, state: EngineState) -> None:
         """Say what the engine does, in a word and by the dot's colour."""
+        if (state, self._theme) == self._shown:
+            return  # asked for with every batch of tokens
+        self._shown = (state, self._theme)
         words = {
             EngineState.UNLOADED: (self.tr("No model"), "faint"),
             EngineState.LOADING: (self.tr("Loading"), "kv"),
@@ -85,11 +89,9 @@ class StatusLine(QWidget):
         }
         word, token = words[state]
         style = f"color: {getattr(self._theme, token)};"
-        # Asked for with every batch of tokens, and a style sheet is dear to set.
-        if word != self.state.text() or style != self.dot.styleSheet():
-            self.state.setText(word)
-            self.dot.setStyleSheet(style)
-            self.arrange()
+        self.state.setText(word)
+        self.dot.setStyleSheet(style)
+        self.arrange()
 
     def set_model(self, model: ModelLoaded | None) -> None:
         """Name the device, the kernels and what the weights take; None: there is no model."""

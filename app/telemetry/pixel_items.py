@@ -65,7 +65,7 @@ class PixelItem(pg.GraphicsObject):  # type: ignore[misc]
         area = self._transform.mapRect(QRectF(self.viewRect()))
         painter.save()
         painter.resetTransform()
-        painter.setClipRect(area)
+        painter.setClipRect(area.toAlignedRect())  # whole pixels: others are clipped by a mask
         self.draw(painter, area)
         painter.restore()
 
@@ -85,9 +85,8 @@ class Backdrop(PixelItem):
         """The shade over the full height, one line a tick."""
         if self.shade:
             left, right = (self.px(x, 0).x() for x in self.shade)
-            painter.fillRect(
-                QRectF(left, area.top(), right - left, area.height()), self.shade_color
-            )
+            shade = QRectF(left, area.top(), right - left, area.height())
+            painter.fillRect(shade.toRect(), self.shade_color)
         painter.setPen(make_pen(self.grid_color, 1))
         for y in self.grid:
             line = round(self.px(0, y).y()) + 0.5
