@@ -88,12 +88,15 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
         self.view_box.setYRange(0.0, top * stretch, padding=0)
 
     def points_for(self, x: Array) -> int:
-        """How many points of a line over `x` the pixels can show at the present zoom."""
+        """How many points of a line over `x` are worth drawing at the present zoom.
+
+        One in two pixels: what is drawn holds the interpreter, and the engine waits for it.
+        """
         if len(x) < 2:
             return len(x)
         start, end = self.view_box.viewRange()[0]
         share = (x[-1] - x[0]) / max(end - start, MIN_SPAN_S)
-        return max(64, int(self.view_box.width() * share))
+        return max(64, int(self.view_box.width() * share) // 2)
 
     def set_shade(self, shade: tuple[float, float] | None) -> None:
         """Shade the prefill from start to end in seconds, None for no shade."""

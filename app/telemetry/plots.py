@@ -18,9 +18,9 @@ from app.telemetry.time_axis import TimeAxis
 from app.telemetry.utilization_plot import UtilizationPlot
 from app.theme import LABEL_PX, Theme
 
-# A redraw holds the interpreter for some 8 ms, and the engine's thread waits for it: at this pace
-# that is 2 % of its time.
-REDRAW_INTERVAL_MS = 400
+# A redraw holds the interpreter for some 7 ms, and the engine's thread waits for it: at this pace
+# that is 1 % of its time.
+REDRAW_INTERVAL_MS = 600
 _HEIGHTS = (42, 29, 29)
 
 

@@ -26,7 +26,7 @@ from engine.sensors import SensorSample
 
 # Facts that arrive within this time are announced together: whatever the panels do about them
 # holds the interpreter that the engine's thread needs for every operation.
-COALESCE_MS = 250
+COALESCE_MS = 400
 # While the prompt is read little happens, yet the running TTFT must be seen to count.
 PREFILL_TICK_MS = 250
 
