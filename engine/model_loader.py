@@ -22,7 +22,7 @@ from engine.loading.checkpoint import Checkpoint
 from engine.loading.weight_source import WeightSource
 from engine.metrics import LoadedFacts
 from engine.model_runner import ModelRunner
-from engine.models.llama import LlamaModel
+from engine.models.llama import LlamaModel, StepAborted
 from engine.models.registry import model_class
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
@@ -169,6 +169,7 @@ def load_model(
     blocks = BlockManager(len(groups), num_blocks, config.block_size, config.prefix_caching)
     scheduler = Scheduler(blocks, config.max_num_seqs, config.max_num_batched_tokens)
     runner = ModelRunner(model, cache)
+    yield progress("reading", total, total)
     tokenizer = checkpoint.tokenizer()
     template = ChatTemplate(
         checkpoint.chat_template,
@@ -179,7 +180,8 @@ def load_model(
 
     yield progress("warming up", total, total)
     warmup_started = time.perf_counter()
-    _warm_up(scheduler, blocks, runner, min(_WARMUP_TOKENS, estimate.context_length - 1))
+    num_tokens = min(_WARMUP_TOKENS, estimate.context_length - 1)
+    _warm_up(scheduler, blocks, runner, num_tokens, stopped)
     facts = LoadedFacts(
         model=info.name,
         device=describe_device(device),
@@ -253,15 +255,25 @@ def _costs(model: LlamaModel, checkpoint: Checkpoint, kv_bytes_per_token: int) -
 
 
 def _warm_up(
-    scheduler: Scheduler, blocks: BlockManager, runner: ModelRunner, num_tokens: int
+    scheduler: Scheduler,
+    blocks: BlockManager,
+    runner: ModelRunner,
+    num_tokens: int,
+    stopped: Callable[[], bool],
 ) -> None:
-    """One prefill and one decode step on a throw-away sequence: scratch, kernels, caches."""
+    """One prefill and one decode step on a throw-away sequence: scratch, kernels, caches.
+
+    Raises LoadStopped between two layers once `stopped()`.
+    """
     request = GenerationRequest("warm-up", prompt_ids=(0,) * num_tokens)
     sequence = Sequence(request, list(request.prompt_ids or ()), 2, 0, 0, "")
     scheduler.add(sequence)
     while sequence.num_completion_tokens < 2:
         step = scheduler.schedule()
-        result = runner.run(step, lambda: False)
+        try:
+            result = runner.run(step, stopped)
+        except StepAborted:
+            raise LoadStopped from None
         scheduler.commit(step)
         for sampled, token_id in result.sampled:
             sampled.token_ids.append(token_id)

@@ -25,6 +25,7 @@ from engine.events import (
 from engine.loading.checkpoint import open_checkpoint
 from engine.local_session import LocalSession
 from engine.session import EngineError
+from kernels import reference
 from tests.engine.rig import GOLDEN
 
 Opener = Callable[..., LocalSession]
@@ -333,6 +334,26 @@ def test_a_load_can_be_cancelled(open_session: Opener, tiny_model: Path) -> None
     assert last.kind == "cancelled"
     *_, last = session.load(EngineConfig(model_path=str(tiny_model)))
     assert isinstance(last, ModelLoaded)
+
+
+def test_a_load_can_be_cancelled_while_it_warms_up(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warm-up step is left at a layer, like any other step."""
+    session = LocalSession()
+    embedding_called = []
+
+    def stopping_embedding(*args: object) -> object:
+        embedding_called.append(1)
+        session.stop_loading()
+        return embedding(*args)  # type: ignore[arg-type]
+
+    embedding = reference.embedding
+    monkeypatch.setattr("kernels.select.reference.embedding", stopping_embedding)
+    *_, last = session.load(EngineConfig(model_path=str(tiny_model)))
+    assert isinstance(last, LoadFailed)
+    assert last.kind == "cancelled"
+    assert embedding_called == [1], "the first step was not left"
 
 
 def test_too_little_memory_says_what_would_fit(
