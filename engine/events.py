@@ -26,11 +26,14 @@ class Capabilities:
     reports_steps: bool = True
 
 
+LoadStage = Literal["reading", "measuring", "warming up"]
+
+
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """`stage` is what is being done now: reading, quantizing, measuring, warming up."""
+    """`stage` is what is being done now."""
 
-    stage: Literal["reading", "measuring", "warming up"]
+    stage: LoadStage
     done_bytes: int
     total_bytes: int
     elapsed_s: float

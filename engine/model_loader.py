@@ -16,7 +16,7 @@ from engine.config import KV_FORMATS, EngineConfig, GenerationRequest, MemoryEst
 from engine.costs import ModelCosts
 from engine.device_peaks import DevicePeaks, measure_peaks, stored_peaks
 from engine.devices import default_threads, describe_device, resolve_device, unusable_gpu_notice
-from engine.events import LoadProgress
+from engine.events import LoadProgress, LoadStage
 from engine.kv_cache import KVCache
 from engine.loading.checkpoint import Checkpoint
 from engine.loading.weight_source import WeightSource
@@ -119,101 +119,139 @@ def load_model(
 
     Raises LoadStopped, OutOfMemory, EngineError; whatever was allocated is then free again.
     """
-    started = time.perf_counter()
-    info = model_info(checkpoint)
-    estimate = estimate_memory(checkpoint, config, freed_by_unload=0)
-    _check_context(info, config)
-    if not estimate.fits:
-        raise OutOfMemory(estimate)
-    device = resolve_device(config.device)
-    config = replace(
-        config,
-        context_length=estimate.context_length,
-        kv_format=memory.resolve_kv_format(config.weight_format, config.kv_format),
-        device=str(device),
-        threads=config.threads or default_threads(),
-    )
-    threads = config.threads or 1
-    torch.set_num_threads(threads)
+    load = _Load(checkpoint, config, stopped)
+    yield load.progress("reading", 0)
+    yield from load.find_peaks()
+    yield from load.read_weights()
+    load.allocate_cache()
+    yield load.progress("reading", load.total_bytes)
+    load.read_text()
+    yield load.progress("warming up", load.total_bytes)
+    yield load.warm_up()
 
-    def progress(stage: str, done: int, total: int) -> LoadProgress:
-        if stopped():
+
+class _Load:
+    """One load on its way: what each station makes is what the next ones use."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, config: EngineConfig, stopped: Callable[[], bool]
+    ) -> None:
+        self._started = time.perf_counter()
+        self._checkpoint = checkpoint
+        self._stopped = stopped
+        self._info = model_info(checkpoint)
+        self._estimate = estimate_memory(checkpoint, config, freed_by_unload=0)
+        _check_context(self._info, config)
+        if not self._estimate.fits:
+            raise OutOfMemory(self._estimate)
+        self._device = resolve_device(config.device)
+        self._threads = config.threads or default_threads()
+        self._config = replace(
+            config,
+            context_length=self._estimate.context_length,
+            kv_format=memory.resolve_kv_format(config.weight_format, config.kv_format),
+            device=str(self._device),
+            threads=self._threads,
+        )
+        self.total_bytes = sum(tensor.num_bytes for tensor in checkpoint.tensors.values())
+        torch.set_num_threads(self._threads)
+
+    def progress(self, stage: LoadStage, done_bytes: int) -> LoadProgress:
+        """How far the load is. Raises LoadStopped once it is not wanted any more."""
+        if self._stopped():
             raise LoadStopped
-        elapsed = time.perf_counter() - started
-        return LoadProgress(stage, done, total, elapsed)  # type: ignore[arg-type]
+        elapsed = time.perf_counter() - self._started
+        return LoadProgress(stage, done_bytes, self.total_bytes, elapsed)
 
-    total = sum(tensor.num_bytes for tensor in checkpoint.tensors.values())
-    yield progress("reading", 0, total)
-    peaks = stored_peaks(device, threads)
-    if peaks is None:
-        for part in measure_peaks(device, threads):
+    def find_peaks(self) -> Iterator[LoadProgress]:
+        """The device's figures, measured if this is the first time."""
+        stored = stored_peaks(self._device, self._threads)
+        if stored is not None:
+            self._peaks = stored
+            return
+        for part in measure_peaks(self._device, self._threads):
             if isinstance(part, DevicePeaks):
-                peaks = part
+                self._peaks = part
             else:
-                yield progress("measuring", 0, total)
-    assert peaks is not None, "measure_peaks ends with its result"
+                yield self.progress("measuring", 0)
 
-    dense_dtype = _dense_dtype(device, config.weight_format, peaks)
-    activation_dtype = torch.float32 if device.type == "cpu" else dense_dtype
-    kernels = select_kernels(activation_dtype, dense_dtype)
-    source = WeightSource(checkpoint, config.weight_format, kernels, device)
-    model = model_class(info.architecture)(checkpoint.config, kernels, device)
-    for _ in model.load(source, estimate.context_length):
-        yield progress("reading", source.bytes_read, total)
-    yield progress("reading", total, total)
+    def read_weights(self) -> Iterator[LoadProgress]:
+        """Choose the kernels and read every weight into its format."""
+        self._dense_dtype = _dense_dtype(self._device, self._config.weight_format, self._peaks)
+        on_cpu = self._device.type == "cpu"
+        self._kernels = select_kernels(
+            torch.float32 if on_cpu else self._dense_dtype, self._dense_dtype
+        )
+        self._source = WeightSource(
+            self._checkpoint, self._config.weight_format, self._kernels, self._device
+        )
+        architecture = model_class(self._info.architecture)
+        self._model = architecture(self._checkpoint.config, self._kernels, self._device)
+        for _ in self._model.load(self._source, self._estimate.context_length):
+            yield self.progress("reading", self._source.bytes_read)
+        yield self.progress("reading", self.total_bytes)
 
-    kv_dtype = _KV_DTYPES[config.kv_format]
-    groups = model.kv_cache_groups(checkpoint.config, kv_dtype)
-    num_blocks = memory.pool_tokens(config, estimate.context_length) // config.block_size
-    cache = KVCache(groups, num_blocks, config.block_size, device)
-    blocks = BlockManager(len(groups), num_blocks, config.block_size, config.prefix_caching)
-    scheduler = Scheduler(blocks, config.max_num_seqs, config.max_num_batched_tokens)
-    runner = ModelRunner(model, cache)
-    yield progress("reading", total, total)
-    tokenizer = checkpoint.tokenizer()
-    template = ChatTemplate(
-        checkpoint.chat_template,
-        tokenizer.token_text(tokenizer.bos_token_id),
-        tokenizer.token_text(tokenizer.eos_token_id),
-    )
-    load_s = time.perf_counter() - started
+    def allocate_cache(self) -> None:
+        """The KV pool and those who keep its books."""
+        config = self._config
+        groups = self._model.kv_cache_groups(self._checkpoint.config, _KV_DTYPES[config.kv_format])
+        size = config.block_size
+        num_blocks = memory.pool_tokens(config, self._estimate.context_length) // size
+        self._cache = KVCache(groups, num_blocks, size, self._device)
+        self._blocks = BlockManager(len(groups), num_blocks, size, config.prefix_caching)
+        self._scheduler = Scheduler(
+            self._blocks, config.max_num_seqs, config.max_num_batched_tokens
+        )
+        self._runner = ModelRunner(self._model, self._cache)
 
-    yield progress("warming up", total, total)
-    warmup_started = time.perf_counter()
-    num_tokens = min(_WARMUP_TOKENS, estimate.context_length - 1)
-    _warm_up(scheduler, blocks, runner, num_tokens, stopped)
-    facts = LoadedFacts(
-        model=info.name,
-        device=describe_device(device),
-        weight_format=config.weight_format,
-        kv_format=config.kv_format,
-        context_length=estimate.context_length,
-        kernels=kernels.name,
-        weight_bytes=source.weight_bytes,
-        kv_bytes_per_token=cache.bytes_per_token,
-        kv_bytes_per_block=cache.bytes_per_block,
-        kv_bytes_reserved=cache.reserved_bytes,
-        threads=threads,
-        warmup_s=time.perf_counter() - warmup_started,
-    )
-    notice = unusable_gpu_notice()
-    yield LoadedModel(
-        info=info,
-        config=config,
-        estimate=estimate,
-        device=device,
-        tokenizer=tokenizer,
-        template=template,
-        runner=runner,
-        blocks=blocks,
-        scheduler=scheduler,
-        costs=_costs(model, checkpoint, cache.bytes_per_token),
-        peaks=peaks,
-        peak_flops=peaks.matmul_flops[_dtype_name(dense_dtype)],
-        facts=facts,
-        load_s=load_s,
-        notices=(notice,) if notice else (),
-    )
+    def read_text(self) -> None:
+        """Tokenizer and chat template."""
+        self._tokenizer = self._checkpoint.tokenizer()
+        self._template = ChatTemplate(
+            self._checkpoint.chat_template,
+            self._tokenizer.token_text(self._tokenizer.bos_token_id),
+            self._tokenizer.token_text(self._tokenizer.eos_token_id),
+        )
+
+    def warm_up(self) -> LoadedModel:
+        """Run a step of either kind once, so that no answer pays for it; then all is ready."""
+        loaded_at = time.perf_counter()
+        num_tokens = min(_WARMUP_TOKENS, self._estimate.context_length - 1)
+        _warm_up(self._scheduler, self._blocks, self._runner, num_tokens, self._stopped)
+        notice = unusable_gpu_notice()
+        return LoadedModel(
+            info=self._info,
+            config=self._config,
+            estimate=self._estimate,
+            device=self._device,
+            tokenizer=self._tokenizer,
+            template=self._template,
+            runner=self._runner,
+            blocks=self._blocks,
+            scheduler=self._scheduler,
+            costs=_costs(self._model, self._checkpoint, self._cache.bytes_per_token),
+            peaks=self._peaks,
+            peak_flops=self._peaks.matmul_flops[_dtype_name(self._dense_dtype)],
+            facts=self._facts(warmup_s=time.perf_counter() - loaded_at),
+            load_s=loaded_at - self._started,
+            notices=(notice,) if notice else (),
+        )
+
+    def _facts(self, warmup_s: float) -> LoadedFacts:
+        return LoadedFacts(
+            model=self._info.name,
+            device=describe_device(self._device),
+            weight_format=self._config.weight_format,
+            kv_format=self._config.kv_format,
+            context_length=self._estimate.context_length,
+            kernels=self._kernels.name,
+            weight_bytes=self._source.weight_bytes,
+            kv_bytes_per_token=self._cache.bytes_per_token,
+            kv_bytes_per_block=self._cache.bytes_per_block,
+            kv_bytes_reserved=self._cache.reserved_bytes,
+            threads=self._threads,
+            warmup_s=warmup_s,
+        )
 
 
 def _check_context(info: ModelInfo, config: EngineConfig) -> None:
