@@ -95,7 +95,6 @@ class ModelRunner:
             slot_mapping=self._ids(slots),
             block_tables=torch.tensor(padded, device=self._device),
             context_lens=self._ids([position + 1 for position in positions]),
-            max_context_len=max(positions) + 1,
         )
 
     def _prefill(

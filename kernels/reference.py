@@ -52,12 +52,16 @@ def fused_add_rms_norm(
     return rms_norm(residual, weight, eps)
 
 
-def rotary_embedding(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rotary_embedding(
+    x: torch.Tensor, positions: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> torch.Tensor:
     """Rotate pairs (i, i + R/2) of the first R dims (RoFormer, arXiv 2104.09864).
 
-    x [T, H, D]; cos and sin FP32 [T, 1, R/2], R <= D.
+    x [T, H, D], positions int64 [T]; cos and sin FP32 [num_positions, R/2], R <= D.
     """
     half = cos.shape[-1]
+    cos = cos.index_select(0, positions)[:, None]
+    sin = sin.index_select(0, positions)[:, None]
     first, second = x[..., :half].float(), x[..., half : 2 * half].float()
     rotated = torch.cat(
         (first * cos - second * sin, second * cos + first * sin, x[..., 2 * half :].float()), dim=-1
@@ -69,6 +73,7 @@ def rope_and_store_kv(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
+    positions: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
     k_cache: torch.Tensor,
@@ -77,10 +82,11 @@ def rope_and_store_kv(
 ) -> torch.Tensor:
     """Rotate queries and keys, write keys and values to their slots, return the queries.
 
-    q [T, Hq, D], k and v [T, Hk, D], slot_mapping int64 [T]. The cache decides the dtype stored.
+    q [T, Hq, D], k and v [T, Hk, D], views of one tensor or apart; positions and slot_mapping
+    int64 [T]; cos and sin FP32 [num_positions, R/2]. The cache decides the dtype stored.
     """
     num_queries = q.shape[1]
-    rotated = rotary_embedding(torch.cat((q, k), dim=1), cos, sin)
+    rotated = rotary_embedding(torch.cat((q, k), dim=1), positions, cos, sin)
     store_kv(rotated[:, num_queries:], v, k_cache, v_cache, slot_mapping)
     return rotated[:, :num_queries]
 
@@ -160,15 +166,16 @@ def attention_decode(
     v_cache: torch.Tensor,
     block_tables: torch.Tensor,
     context_lens: torch.Tensor,
-    max_context_len: int,
     scale: float,
 ) -> torch.Tensor:
     """One query a sequence over its paged blocks, [B, Hq, D].
 
-    block_tables int64 [B, blocks], padded with the null block; context_lens int64 [B]. Query
-    heads that share a key head are treated as one matrix product (GQA, arXiv 2305.13245).
+    block_tables int64 [B, blocks], padded with the null block; context_lens int64 [B], each at
+    least 1 and at most what the table holds. Query heads that share a key head are treated as
+    one matrix product (GQA, arXiv 2305.13245).
     """
     batch, num_heads, head_dim = q.shape
+    max_context_len = int(context_lens.max())
     num_kv_heads = k_cache.shape[2]
     keys = _gather_batch(k_cache, block_tables, max_context_len, q.dtype)
     values = _gather_batch(v_cache, block_tables, max_context_len, q.dtype)
@@ -225,16 +232,24 @@ class LinearKernel:
         self._scratch: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
 
     def __call__(
-        self, x: torch.Tensor, weight: Weight, bias: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        weight: Weight,
+        bias: torch.Tensor | None = None,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """x [M, K] -> [M, N] in x's dtype."""
+        """x [M, K] -> [M, N] in x's dtype, into `out` (rows may be apart) where one is given."""
+        result = self._product(x, weight)
+        if bias is not None:
+            result += bias
+        return result if out is None else out.copy_(result)
+
+    def _product(self, x: torch.Tensor, weight: Weight) -> torch.Tensor:
         if isinstance(weight, DenseWeight):
-            out = self._dense(x, weight.data)
-        elif x.shape[0] <= SMALL_M:
-            out = self._grouped_small(x, weight)
-        else:
-            out = self._grouped_large(x, weight)
-        return out if bias is None else out + bias
+            return self._dense(x, weight.data)
+        if x.shape[0] <= SMALL_M:
+            return self._grouped_small(x, weight)
+        return self._grouped_large(x, weight)
 
     @property
     def scratch_bytes(self) -> int:

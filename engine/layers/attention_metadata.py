@@ -27,7 +27,6 @@ class DecodeMetadata:
     slot_mapping: torch.Tensor
     block_tables: torch.Tensor
     context_lens: torch.Tensor
-    max_context_len: int
 
 
 AttentionMetadata = PrefillMetadata | DecodeMetadata

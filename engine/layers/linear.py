@@ -26,7 +26,13 @@ class Linear:
         if len(self.parts) == 1:
             weight, bias = self.parts[0]
             return self._linear(x, weight, bias)
-        return torch.cat([self._linear(x, w, b) for w, b in self.parts], dim=-1)
+        out = x.new_empty(x.shape[0], sum(weight.shape[0] for weight, _ in self.parts))
+        start = 0
+        for weight, bias in self.parts:
+            end = start + weight.shape[0]
+            self._linear(x, weight, bias, out=out[:, start:end])
+            start = end
+        return out
 
     @property
     def num_bytes(self) -> int:

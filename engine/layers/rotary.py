@@ -14,7 +14,7 @@ from engine.loading.model_config import RopeScaling
 
 
 class RotaryTable:
-    """cos and sin of every position up to the context length, FP32 [positions, 1, R/2]."""
+    """cos and sin of every position up to the context length, FP32 [num_positions, R/2]."""
 
     def __init__(
         self,
@@ -27,12 +27,8 @@ class RotaryTable:
         frequencies, magnitude = rope_frequencies(rotary_dim, theta, scaling)
         positions = torch.arange(num_positions, dtype=torch.float32)
         angles = positions[:, None] * frequencies
-        self.cos = (angles.cos() * magnitude)[:, None].to(device)
-        self.sin = (angles.sin() * magnitude)[:, None].to(device)
-
-    def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """cos and sin [T, 1, R/2] at int64 positions [T]."""
-        return self.cos.index_select(0, positions), self.sin.index_select(0, positions)
+        self.cos = (angles.cos() * magnitude).to(device)
+        self.sin = (angles.sin() * magnitude).to(device)
 
 
 def rope_frequencies(

@@ -50,8 +50,8 @@ class Attention:
     def __call__(
         self,
         x: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
+        positions: torch.Tensor,
+        rotary: RotaryTable,
         cache: tuple[torch.Tensor, torch.Tensor],
         metadata: AttentionMetadata,
     ) -> torch.Tensor:
@@ -60,7 +60,7 @@ class Attention:
         q, k, v = heads.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
         k_cache, v_cache = cache
         q = self._kernels.rope_and_store_kv(
-            q, k, v, cos, sin, k_cache, v_cache, metadata.slot_mapping
+            q, k, v, positions, rotary.cos, rotary.sin, k_cache, v_cache, metadata.slot_mapping
         )
         if isinstance(metadata, PrefillMetadata):
             out = self._kernels.attention_prefill(q, k_cache, v_cache, metadata.spans, self.scale)
@@ -71,7 +71,6 @@ class Attention:
                 v_cache,
                 metadata.block_tables,
                 metadata.context_lens,
-                metadata.max_context_len,
                 self.scale,
             )
         return self.output(out.reshape(x.shape[0], -1))
@@ -160,7 +159,6 @@ class LlamaModel:
         """
         kernels, eps = self.kernels, self.config.rms_norm_eps
         residual = kernels.embedding(ids, self.embedding, kernels.activation_dtype)
-        cos, sin = self.rotary.at(positions)
         delta: torch.Tensor | None = None
         clock = time.perf_counter_ns
         for index, layer in enumerate(self.layers):
@@ -171,7 +169,7 @@ class LlamaModel:
                 x = kernels.rms_norm(residual, layer.input_norm, eps)
             else:
                 x = kernels.fused_add_rms_norm(delta, residual, layer.input_norm, eps)
-            x = layer.attention(x, cos, sin, cache.layer(index), metadata[0])
+            x = layer.attention(x, positions, self.rotary, cache.layer(index), metadata[0])
             middle = clock()
             x = kernels.fused_add_rms_norm(x, residual, layer.post_attention_norm, eps)
             delta = layer.mlp(x)

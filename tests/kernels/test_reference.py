@@ -49,10 +49,11 @@ def test_fused_add_rms_norm_updates_the_residual(rng: torch.Generator) -> None:
 def test_rotary_embedding_is_a_complex_rotation(rng: torch.Generator) -> None:
     """Pairs (i, i + R/2) times e^(i angle); dims past R stay."""
     x = torch.randn(4, 3, 10, generator=rng)
-    angles = torch.randn(4, 1, 4, generator=rng)
-    out = reference.rotary_embedding(x, angles.cos(), angles.sin())
+    angles = torch.randn(9, 4, generator=rng)
+    positions = torch.tensor([3, 0, 8, 3])
+    out = reference.rotary_embedding(x, positions, angles.cos(), angles.sin())
     pairs = torch.complex(x[..., :4].double(), x[..., 4:8].double())
-    turned = pairs * torch.exp(1j * angles.double())
+    turned = pairs * torch.exp(1j * angles.double())[positions, None]
     expected = torch.cat((turned.real, turned.imag, x[..., 8:].double()), -1)
     torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-6)
 
@@ -167,9 +168,7 @@ def test_attention_decode(rng: torch.Generator, heads: tuple[int, int], lengths:
     width = max(len(table) for table in tables)
     padded = torch.stack([torch.nn.functional.pad(t, (0, width - len(t))) for t in tables])
     q = torch.randn(len(lengths), heads[0], 8, generator=rng)
-    out = reference.attention_decode(
-        q, k_cache, v_cache, padded, torch.tensor(lengths), max(lengths), 0.3
-    )
+    out = reference.attention_decode(q, k_cache, v_cache, padded, torch.tensor(lengths), 0.3)
     expected = [naive_attention(row[None], k, v, 0.3) for row, (k, v) in zip(q, plain, strict=True)]
     torch.testing.assert_close(out.double(), torch.cat(expected), rtol=1e-5, atol=1e-5)
 
@@ -177,13 +176,12 @@ def test_attention_decode(rng: torch.Generator, heads: tuple[int, int], lengths:
 def test_rope_and_store_kv_is_the_three_operations(rng: torch.Generator) -> None:
     """Rotated keys and plain values land in their slots; rotated queries come back."""
     q, kv = torch.randn(3, 4, 8, generator=rng), torch.randn(2, 3, 2, 8, generator=rng)
-    angles = torch.randn(3, 1, 4, generator=rng)
+    angles = torch.randn(7, 4, generator=rng)
+    rotation = (torch.tensor([6, 1, 1]), angles.cos(), angles.sin())
     k_cache, v_cache = torch.zeros(2, 4, 4, 2, 8)
     slots = torch.tensor([5, 2, 9])
-    out = reference.rope_and_store_kv(
-        q, kv[0], kv[1], angles.cos(), angles.sin(), k_cache, v_cache, slots
-    )
-    torch.testing.assert_close(out, reference.rotary_embedding(q, angles.cos(), angles.sin()))
-    rotated = reference.rotary_embedding(kv[0], angles.cos(), angles.sin())
+    out = reference.rope_and_store_kv(q, kv[0], kv[1], *rotation, k_cache, v_cache, slots)
+    torch.testing.assert_close(out, reference.rotary_embedding(q, *rotation))
+    rotated = reference.rotary_embedding(kv[0], *rotation)
     torch.testing.assert_close(k_cache.flatten(0, 1)[slots], rotated)
     torch.testing.assert_close(v_cache.flatten(0, 1)[slots], kv[1])
