@@ -1,0 +1,47 @@
+"""The Triton operations as a `KernelSet`, to be imported once a GPU was chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from kernels import reference
+from kernels.gpu.attention_decode import attention_decode
+from kernels.gpu.attention_prefill import attention_prefill
+from kernels.gpu.linear import GpuLinear
+from kernels.gpu.rms_norm import fused_add_rms_norm, rms_norm
+from kernels.gpu.rope_store_kv import rope_and_store_kv
+from kernels.gpu.silu_and_mul import silu_and_mul
+from kernels.select import KernelSet
+
+# Prompts of these many tokens, and decode steps of one and of two rows, compile every kernel that
+# an answer runs: a model's warm-up runs them, so that no compilation falls into the TTFT.
+WARM_UP_TOKENS = (2, 32, 129)
+
+
+def gpu_kernels(
+    activation_dtype: torch.dtype,
+    dense_dtype: torch.dtype,
+    tuning_folder: Path | None = None,
+    device: torch.device | None = None,
+) -> KernelSet:
+    """Triton for everything but dense products (the library's) and the embedding's lookup.
+
+    `activation_dtype` is BF16 or FP16 (FP32 works, slowly); `dense_dtype` is what weights are
+    expanded to for more than 16 rows. Configurations that `linear.prepare` chooses are kept in
+    `tuning_folder`, under the name of `device`, which must be the current CUDA device.
+    """
+    device_name = torch.cuda.get_device_name(device) if torch.cuda.is_available() else "cpu"
+    return KernelSet(
+        name="triton",
+        activation_dtype=activation_dtype,
+        rms_norm=rms_norm,
+        fused_add_rms_norm=fused_add_rms_norm,
+        rope_and_store_kv=rope_and_store_kv,
+        attention_prefill=attention_prefill,
+        attention_decode=attention_decode,
+        silu_and_mul=silu_and_mul,
+        embedding=reference.embedding,
+        linear=GpuLinear(dense_dtype, tuning_folder, device_name),
+    )

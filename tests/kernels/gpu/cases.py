@@ -1,0 +1,365 @@
+"""Every kernel against the reference, over random and odd shapes: one function a case.
+
+The same cases run in Triton's interpreter (`test_interpreted`) and on a GPU (`gpu_check`,
+`test_on_device`). A case makes its inputs on the CPU, gets the reference's answer there in FP32
+(products: FP64), and raises AssertionError when the operations under test, on the rig's device, differ
+by more than `tolerances` allows. It imports no Triton by itself: what is tested comes in a `Rig`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from kernels import reference
+from kernels.reference import PrefillSpan
+from kernels.weights import GroupedWeight, dequantize, quantize_int4, quantize_int8
+from tests.kernels.gpu import tolerances
+from tests.kernels.gpu.tolerances import BF16, FP16, FP32, Tolerance
+
+DTYPES = {"fp32": FP32, "fp16": FP16, "bf16": BF16}
+EPS = 1e-5
+
+
+@dataclass
+class Rig:
+    """What is under test (`ops`: a KernelSet), on which device, and the seed of its inputs."""
+
+    ops: Any
+    device: torch.device
+    seed: int
+    rng: torch.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = torch.Generator().manual_seed(self.seed)
+
+    def randn(self, *shape: int, dtype: torch.dtype = FP32) -> torch.Tensor:
+        """Normal values on the CPU, exact in `dtype`."""
+        return torch.randn(shape, generator=self.rng).to(dtype)
+
+    def put(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """Copies on the device under test."""
+        return [tensor.to(self.device, copy=True) for tensor in tensors]
+
+
+def check(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> None:
+    """Shapes equal and values within the tolerance; neither may have NaN."""
+    torch.testing.assert_close(
+        actual.double().cpu(), expected.double(), rtol=tolerance.rtol, atol=tolerance.atol
+    )
+
+
+def rows_apart(x: torch.Tensor) -> torch.Tensor:
+    """The same rows as a view into wider ones, as slices of a fused product are."""
+    wide = torch.full((x.shape[0], x.shape[1] + 16), float("nan"), dtype=x.dtype, device=x.device)
+    wide[:, : x.shape[1]] = x
+    return wide[:, : x.shape[1]]
+
+
+def rms_norm(rig: Rig, dtype: torch.dtype, rows: int, hidden: int) -> None:
+    """Norm over rows that lie apart."""
+    x, weight = rig.randn(rows, hidden, dtype=dtype), rig.randn(hidden)
+    expected = reference.rms_norm(x.float(), weight, EPS)
+    device_x, device_weight = rig.put(x, weight)
+    actual = rig.ops.rms_norm(rows_apart(device_x), device_weight, EPS)
+    assert actual.dtype == dtype
+    check(actual, expected, tolerances.elementwise(dtype))
+
+
+def fused_add_rms_norm(rig: Rig, dtype: torch.dtype, rows: int, hidden: int) -> None:
+    """The sum stays in the residual, the norm of the sum comes back."""
+    x, residual = rig.randn(rows, hidden, dtype=dtype), rig.randn(rows, hidden, dtype=dtype)
+    weight = rig.randn(hidden)
+    total = x.float() + residual.float()
+    expected = reference.rms_norm(total, weight, EPS)
+    device_x, device_residual, device_weight = rig.put(x, residual, weight)
+    actual = rig.ops.fused_add_rms_norm(device_x, device_residual, device_weight, EPS)
+    check(device_residual, total, tolerances.elementwise(dtype))
+    check(actual, expected, tolerances.added(dtype))
+
+
+def silu_and_mul(rig: Rig, dtype: torch.dtype, rows: int, width: int) -> None:
+    """Gate and up halves of one row."""
+    x = 3 * rig.randn(rows, 2 * width, dtype=dtype)
+    expected = reference.silu_and_mul(x.float())
+    actual = rig.ops.silu_and_mul(*rig.put(x))
+    assert actual.dtype == dtype
+    # torch rounds silu(gate) before it multiplies: one more rounding, where it is under test.
+    check(actual, expected, tolerances.added(dtype))
+
+
+def rope_and_store_kv(
+    rig: Rig,
+    dtype: torch.dtype,
+    cache_dtype: torch.dtype,
+    tokens: int,
+    heads: tuple[int, int],
+    dims: tuple[int, int],
+) -> None:
+    """Views of one fused product in; rotated queries out; only the given slots are written."""
+    (num_heads, num_kv_heads), (head_dim, rotary_dim) = heads, dims
+    fused = rig.randn(tokens, num_heads + 2 * num_kv_heads, head_dim, dtype=dtype)
+    angles = 7 * rig.randn(41, rotary_dim // 2)
+    positions = torch.randint(41, (tokens,), generator=rig.rng)
+    slots = torch.randperm(6 * 4, generator=rig.rng)[:tokens]
+    caches = [torch.full((6, 4, num_kv_heads, head_dim), 3.0) for _ in range(2)]
+    expected_caches = [cache.clone() for cache in caches]
+    split = (num_heads, num_kv_heads, num_kv_heads)
+    rotation = (positions, angles.cos(), angles.sin())
+    expected = reference.rope_and_store_kv(
+        *fused.float().split(split, dim=1), *rotation, *expected_caches, slots
+    )
+    (device_fused,) = rig.put(fused)
+    device_caches = rig.put(*(cache.to(cache_dtype) for cache in caches))
+    actual = rig.ops.rope_and_store_kv(
+        *device_fused.split(split, dim=1), *rig.put(*rotation), *device_caches, *rig.put(slots)
+    )
+    assert actual.dtype == dtype
+    check(actual, expected, tolerances.elementwise(dtype))
+    coarser = max(dtype, cache_dtype, key=lambda kind: torch.finfo(kind).eps)
+    for cache, expected_cache in zip(device_caches, expected_caches, strict=True):
+        check(cache, expected_cache, tolerances.elementwise(coarser))
+
+
+WEIGHTS: dict[str, tuple[Callable[[torch.Tensor], GroupedWeight], list[tuple[int, int]]]] = {
+    "int8 by channel": (quantize_int8, [(40, 123), (129, 64), (7, 300)]),
+    "int8 groups of 32": (partial(quantize_int8, group_size=32), [(40, 64), (129, 160)]),
+    "int8 groups of 128": (partial(quantize_int8, group_size=128), [(40, 256)]),
+    "int8 groups of 20": (partial(quantize_int8, group_size=20), [(9, 60)]),
+    "int4 groups of 32": (quantize_int4, [(40, 64), (129, 160)]),
+    "int4 groups of 128": (partial(quantize_int4, group_size=128), [(40, 384)]),
+    "int4 groups of 24": (partial(quantize_int4, group_size=24), [(9, 72)]),
+    "int4 without minima": (lambda w: _without_minima(quantize_int4(w)), [(40, 96)]),
+}
+
+
+def _without_minima(weight: GroupedWeight) -> GroupedWeight:
+    return GroupedWeight(weight.bits, weight.codes, weight.scale, None)
+
+
+def place(weight: GroupedWeight, rig: Rig) -> GroupedWeight:
+    """The weight on the device under test."""
+    codes, scale = rig.put(weight.codes, weight.scale)
+    minimum = None if weight.minimum is None else rig.put(weight.minimum)[0]
+    return GroupedWeight(weight.bits, codes, scale, minimum)
+
+
+def exact_product(x: torch.Tensor, weight: GroupedWeight) -> torch.Tensor:
+    """x @ weight.T in FP64, with the very values that the format defines."""
+    return x.double() @ dequantize(weight).double().t()
+
+
+def linear(rig: Rig, kind: str, dtype: torch.dtype, rows: int, shape: tuple[int, int]) -> None:
+    """x @ weight.T + bias into a slice of a wider result; rows of x lie apart."""
+    num_out, num_in = shape
+    weight = WEIGHTS[kind][0](rig.randn(num_out, num_in))
+    x, bias = rig.randn(rows, num_in, dtype=dtype), rig.randn(num_out)
+    expected = exact_product(x, weight)
+    device_x, device_bias = rig.put(x, bias)
+    device_weight = place(weight, rig)
+    actual = rig.ops.linear(rows_apart(device_x), device_weight)
+    assert actual.dtype == dtype
+    # Odd groups and many rows go through weights that are expanded to the dense dtype.
+    direct = rows <= 16 and kind not in ("int8 groups of 20", "int4 groups of 24")
+    tolerance = tolerances.product if direct else tolerances.dense_product
+    check(actual, expected, tolerance(dtype, num_in))
+    wide = torch.zeros(rows, num_out + 3, dtype=dtype, device=rig.device)
+    rig.ops.linear(device_x, device_weight, device_bias, out=wide[:, 1:-2])
+    check(wide[:, 1:-2], expected + bias, tolerances.dense_product(dtype, num_in))
+    assert not wide[:, 0].any()
+    assert not wide[:, -2:].any()
+
+
+def linear_rows_agree(rig: Rig, kind: str, dtype: torch.dtype) -> None:
+    """A row gives the very same result among 2 rows and among 16."""
+    make, shapes = WEIGHTS[kind]
+    weight = place(make(rig.randn(*shapes[-1])), rig)
+    (x,) = rig.put(rig.randn(16, shapes[-1][1], dtype=dtype))
+    torch.testing.assert_close(
+        rig.ops.linear(x[3:5], weight), rig.ops.linear(x, weight)[3:5], rtol=0, atol=0
+    )
+
+
+def linear_splits(rig: Rig, kind: str, rows: int, splits: int) -> None:
+    """K in parts that do not divide it, and in more parts than it has blocks."""
+    from kernels.gpu.autotune import LinearConfig
+    from kernels.gpu.linear_int4 import linear_int4
+    from kernels.gpu.linear_int8 import linear_int8
+
+    make, shapes = WEIGHTS[kind]
+    num_out, num_in = shapes[-1]
+    weight, x = make(rig.randn(num_out, num_in)), rig.randn(rows, num_in)
+    expected = exact_product(x, weight)
+    multiply = linear_int4 if weight.bits == 4 else linear_int8
+    config = LinearConfig(block_n=64, splits=splits, num_warps=2, stages=2)
+    actual = multiply(*rig.put(x), place(weight, rig), config)
+    check(actual, expected, tolerances.product(FP32, num_in))
+
+
+@dataclass
+class Paged:
+    """Caches with sequences scattered over shuffled blocks; block 0 and what no key owns is NaN."""
+
+    k_cache: torch.Tensor
+    v_cache: torch.Tensor
+    tables: list[torch.Tensor]
+
+
+def paged(
+    rig: Rig, lengths: Sequence[int], block_size: int, num_kv_heads: int, head_dim: int
+) -> Paged:
+    """Random keys and values of sequences of `lengths`, FP32, exact in BF16 and FP16."""
+    needed = [-(-length // block_size) for length in lengths]
+    order = (torch.randperm(sum(needed), generator=rig.rng) + 1).tolist()
+    shape = (len(order) + 1, block_size, num_kv_heads, head_dim)
+    caches = [torch.full(shape, float("nan")) for _ in range(2)]
+    tables = []
+    for length, count in zip(lengths, needed, strict=True):
+        table = torch.tensor([order.pop() for _ in range(count)])
+        at = torch.arange(length)
+        for cache in caches:
+            # 7 bits of mantissa within the range of FP16.
+            keys = rig.randn(length, num_kv_heads, head_dim, dtype=BF16).float()
+            cache[table[at // block_size], at % block_size] = keys.half().float()
+        tables.append(table)
+    return Paged(*caches, tables)
+
+
+Heads = tuple[int, int, int]
+
+
+def attention_prefill(
+    rig: Rig,
+    dtype: torch.dtype,
+    cache_dtype: torch.dtype,
+    heads: Heads,
+    block_size: int,
+    spans: Sequence[tuple[int, int]],
+) -> None:
+    """Spans (queries, context) that are whole prompts, chunks after a prefix and single tokens."""
+    num_heads, num_kv_heads, head_dim = heads
+    lengths = [context for _, context in spans]
+    cache = paged(rig, lengths, block_size, num_kv_heads, head_dim)
+    q = rig.randn(sum(count for count, _ in spans), num_heads, head_dim, dtype=dtype)
+    scale = head_dim**-0.5
+    expected = reference.attention_prefill(
+        q.float(), cache.k_cache, cache.v_cache, _spans(spans, cache.tables), scale
+    )
+    device_tables = rig.put(*cache.tables)
+    actual = rig.ops.attention_prefill(
+        *rig.put(q, cache.k_cache.to(cache_dtype), cache.v_cache.to(cache_dtype)),
+        _spans(spans, device_tables),
+        scale,
+    )
+    assert actual.dtype == dtype
+    check(actual, expected, tolerances.attention(dtype))
+
+
+def _spans(
+    spans: Sequence[tuple[int, int]], tables: Sequence[torch.Tensor]
+) -> tuple[PrefillSpan, ...]:
+    return tuple(
+        PrefillSpan(count, context, table)
+        for (count, context), table in zip(spans, tables, strict=True)
+    )
+
+
+def attention_decode(
+    rig: Rig,
+    dtype: torch.dtype,
+    cache_dtype: torch.dtype,
+    heads: Heads,
+    block_size: int,
+    lengths: Sequence[int],
+) -> None:
+    """Rows of unequal length in a table wider than any; a row alone gives the very same."""
+    num_heads, num_kv_heads, head_dim = heads
+    cache = paged(rig, lengths, block_size, num_kv_heads, head_dim)
+    width = max(len(table) for table in cache.tables)
+    tables = torch.zeros(len(lengths), width + 3, dtype=torch.int64)
+    for row, table in zip(tables, cache.tables, strict=True):
+        row[: len(table)] = table
+    context_lens = torch.tensor(lengths)
+    q = rig.randn(len(lengths), num_heads, head_dim, dtype=dtype)
+    scale = head_dim**-0.5
+    # The reference multiplies what lies behind a row's context by zero, hence no NaN for it.
+    clean = [torch.nan_to_num(part) for part in (cache.k_cache, cache.v_cache)]
+    expected = reference.attention_decode(q.float(), *clean, tables[:, :width], context_lens, scale)
+    caches = rig.put(cache.k_cache.to(cache_dtype), cache.v_cache.to(cache_dtype))
+    device_q, device_tables, device_lens = rig.put(q, tables, context_lens)
+    actual = rig.ops.attention_decode(device_q, *caches, device_tables, device_lens, scale)
+    assert actual.dtype == dtype
+    check(actual, expected, tolerances.attention(dtype))
+    if len(lengths) > 1:
+        alone = rig.ops.attention_decode(
+            device_q[1:2], *caches, device_tables[1:2], device_lens[1:2], scale
+        )
+        torch.testing.assert_close(alone, actual[1:2], rtol=0, atol=0)
+
+
+Case = Callable[[Rig], None]
+
+
+def _cases() -> dict[str, Case]:
+    """All of them by name."""
+    cases: dict[str, Case] = {}
+
+    def add(function: Callable[..., None], *args: object) -> None:
+        words = " ".join(str(arg).removeprefix("torch.") for arg in args)
+        cases[f"{function.__name__}: {words}"] = partial(function, **_named(function, args))
+
+    for dtype in DTYPES.values():
+        for rows, hidden in ((1, 1), (5, 64), (1, 123), (3, 576), (2, 4096)):
+            add(rms_norm, dtype, rows, hidden)
+            add(fused_add_rms_norm, dtype, rows, hidden)
+        for rows, width in ((1, 1), (3, 64), (1, 123), (2, 1536)):
+            add(silu_and_mul, dtype, rows, width)
+        for tokens, heads, dims in (
+            (1, (4, 4), (8, 8)),
+            (3, (10, 2), (10, 4)),
+            (2, (5, 1), (64, 64)),
+            (4, (9, 3), (80, 80)),
+        ):
+            add(rope_and_store_kv, dtype, dtype, tokens, heads, dims)
+        for kind, (_, shapes) in WEIGHTS.items():
+            for rows, shape in zip(itertools.cycle((1, 5)), shapes, strict=False):
+                add(linear, kind, dtype, rows, shape)
+            add(linear, kind, dtype, 1, shapes[0])
+            add(linear, kind, dtype, 16, shapes[-1])
+        for heads, size, spans in (
+            ((4, 4, 8), 4, ((9, 9), (6, 13), (1, 5))),
+            ((5, 1, 64), 16, ((1, 1), (17, 300))),
+            ((6, 2, 80), 16, ((130, 200),)),
+        ):
+            add(attention_prefill, dtype, dtype, heads, size, spans)
+        for heads, size, lengths in (
+            ((4, 4, 8), 4, (1,)),
+            ((5, 1, 64), 16, (300, 17, 1)),
+            ((6, 2, 80), 16, (64, 65)),
+            ((40, 2, 16), 16, (33, 128)),
+        ):
+            add(attention_decode, dtype, dtype, heads, size, lengths)
+    add(rope_and_store_kv, FP16, BF16, 3, (4, 2), (16, 16))
+    add(rope_and_store_kv, FP16, FP32, 3, (4, 2), (16, 16))
+    add(attention_prefill, FP16, FP32, (4, 2, 16), 16, ((40, 70),))
+    add(attention_decode, FP16, FP32, (4, 2, 16), 16, (70, 3))
+    for kind, (_, shapes) in WEIGHTS.items():
+        add(linear, kind, FP16, 17, shapes[-1])
+    for kind in ("int8 by channel", "int8 groups of 32", "int4 groups of 32"):
+        add(linear_rows_agree, kind, FP16)
+        for rows, splits in ((1, 3), (1, 16), (2, 3), (2, 16)):
+            add(linear_splits, kind, rows, splits)
+    return cases
+
+
+def _named(function: Callable[..., None], args: Sequence[object]) -> dict[str, object]:
+    names = function.__code__.co_varnames[1 : 1 + len(args)]
+    return dict(zip(names, args, strict=True))
+
+
+CASES = _cases()
