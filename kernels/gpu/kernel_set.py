@@ -9,11 +9,13 @@ import torch
 from kernels import reference
 from kernels.gpu.attention_decode import attention_decode
 from kernels.gpu.attention_prefill import attention_prefill
+from kernels.gpu.graph import GraphRecorder
 from kernels.gpu.linear import GpuLinear
 from kernels.gpu.rms_norm import fused_add_rms_norm, rms_norm
 from kernels.gpu.rope_store_kv import rope_and_store_kv
 from kernels.gpu.silu_and_mul import silu_and_mul
 from kernels.select import KernelSet
+from kernels.stages import StageClock
 
 # Prompts of these many tokens, and decode steps of one and of two rows, compile every kernel that
 # an answer runs: a model's warm-up runs them, so that no compilation falls into the TTFT.
@@ -26,16 +28,19 @@ def gpu_kernels(
     tuning_folder: Path | None = None,
     device: torch.device | None = None,
 ) -> KernelSet:
-    """Triton for everything but dense products (the library's) and the embedding's lookup.
+    """Triton for all but dense products (the library's), the embedding's lookup and top-k (torch).
 
     `activation_dtype` is BF16 or FP16 (FP32 works, slowly); `dense_dtype` is what weights are
-    expanded to for more than 16 rows. Configurations that `linear.prepare` chooses are kept in
-    `tuning_folder`, under the name of `device`, which must be the current CUDA device.
+    expanded to for more than 16 rows. Weights are used as they lie. Configurations that
+    `linear.tune` chooses are kept in `tuning_folder`, under the name of `device`, which must be
+    the current CUDA device.
     """
     device_name = torch.cuda.get_device_name(device) if torch.cuda.is_available() else "cpu"
     return KernelSet(
         name="triton",
         activation_dtype=activation_dtype,
+        clock=StageClock(),
+        prepare=lambda weight: weight,
         rms_norm=rms_norm,
         fused_add_rms_norm=fused_add_rms_norm,
         rope_and_store_kv=rope_and_store_kv,
@@ -43,5 +48,7 @@ def gpu_kernels(
         attention_decode=attention_decode,
         silu_and_mul=silu_and_mul,
         embedding=reference.embedding,
-        linear=GpuLinear(dense_dtype, tuning_folder, device_name),
+        linear=GpuLinear(activation_dtype, dense_dtype, tuning_folder, device_name),
+        top_k=reference.top_k,
+        record=GraphRecorder(),
     )

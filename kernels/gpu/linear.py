@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -18,7 +19,11 @@ from kernels.weights import GroupedWeight, Weight
 _ROW_PROGRAMS = (512, 1024, 2048)
 _ROWS_PROGRAMS = (256, 512, 1024)
 # (columns, warps, stages) of the kernels for one row and for 2 to 16.
-_ROW_SHAPES = ((128, 1, 2), (256, 2, 2), (512, 1, 1), (512, 4, 2))
+# A warp that owns 512 columns adds within its lanes only; INT8 has no registers left for it.
+_ROW_SHAPES = {
+    8: ((128, 1, 2), (256, 2, 2), (512, 4, 2)),
+    4: ((512, 1, 1), (128, 1, 2), (256, 2, 2)),
+}
 _ROWS_SHAPES = ((64, 2, 4), (64, 4, 3), (128, 4, 3))
 _MAX_SPLITS = 64
 
@@ -34,26 +39,27 @@ class GpuLinear(LinearKernel):
 
     def __init__(
         self,
+        activation_dtype: torch.dtype,
         dense_dtype: torch.dtype,
         folder: Path | None = None,
         device_name: str = "cpu",
         timer: Timer = time_on_device,
     ) -> None:
         super().__init__(dense_dtype)
+        self._activation_dtype = activation_dtype
         self._timer = timer
         self._file = TuningFile(folder, device_name, triton.__version__)
         self._configs: dict[tuple[int, int, int, int, bool], LinearConfig] = {}
+        self._recorded: list[torch.Tensor] = []
 
-    def prepare(self, weight: Weight, activation_dtype: torch.dtype) -> Weight:
+    def tune(self, weight: Weight) -> None:
         """Choose the configurations for a weight's shape, unless known; call it while loading.
 
-        The weight itself is used as it lies. Without this call, configurations that fit most
-        shapes are used.
+        Without this call, configurations that fit most shapes are used.
         """
         if isinstance(weight, GroupedWeight) and _can_multiply(weight):
             for rows in (1, DOT_ROWS):
-                self._tune(weight, rows, activation_dtype)
-        return weight
+                self._tune(weight, rows)
 
     def _product(self, x: torch.Tensor, weight: Weight) -> torch.Tensor:
         if not isinstance(weight, GroupedWeight):
@@ -65,6 +71,13 @@ class GpuLinear(LinearKernel):
         dequantize_into(weight, expanded)
         return (x.to(self.dense_dtype) @ expanded).to(x.dtype)
 
+    def _take(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """As the reference's; what a recorded graph writes to is never given back."""
+        scratch = super()._take(shape, dtype, device)
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            self._recorded.append(scratch)
+        return scratch
+
     def config(self, weight: GroupedWeight, rows: int) -> LinearConfig:
         """What a product of `rows` (1 to 16) rows with a weight of this shape runs with."""
         key = (weight.bits, weight.group_size, *weight.shape, rows > 1)
@@ -74,11 +87,12 @@ class GpuLinear(LinearKernel):
             self._configs[key] = config
         return config
 
-    def _tune(self, weight: GroupedWeight, rows: int, dtype: torch.dtype) -> None:
+    def _tune(self, weight: GroupedWeight, rows: int) -> None:
         key = _file_key(weight, rows)
         if self._file.get(key) is not None:
             return
-        x = torch.ones((rows, weight.shape[1]), dtype=dtype, device=weight.codes.device)
+        size = (rows, weight.shape[1])
+        x = torch.ones(size, dtype=self._activation_dtype, device=weight.codes.device)
         config = fastest(
             candidates(weight, rows), lambda config: _multiply(x, weight, config), self._timer
         )
@@ -89,7 +103,9 @@ class GpuLinear(LinearKernel):
 def candidates(weight: GroupedWeight, rows: int) -> list[LinearConfig]:
     """Configurations worth timing for a product of `rows` rows; the first is the default."""
     num_out, num_in = weight.shape
-    shapes, programs = (_ROW_SHAPES, _ROW_PROGRAMS) if rows == 1 else (_ROWS_SHAPES, _ROWS_PROGRAMS)
+    shapes, programs = (
+        (_ROW_SHAPES[weight.bits], _ROW_PROGRAMS) if rows == 1 else (_ROWS_SHAPES, _ROWS_PROGRAMS)
+    )
     most = min(_MAX_SPLITS, max(1, num_in // 128))
     found = {
         LinearConfig(block_n, max(1, min(most, wanted // cdiv(num_out, block_n))), warps, stages)

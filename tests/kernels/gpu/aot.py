@@ -1,10 +1,10 @@
 """Compiles every kernel ahead of time and reads what the machine code takes. Needs no GPU.
 
-python -m tests.kernels.gpu.aot [--json] [TARGET ...]
+python -m tests.kernels.gpu.aot [--json] [--main] [TARGET ...]
 
 prints a Markdown table (that of docs/gpu-kernels.md) or one JSON object, for the targets named
-(sm_80 sm_89 sm_90 sm_100 gfx942; all by default). Kernels are compiled for the shapes of
-Llama-3.1-8B in BF16, with the alignment that its tensors have.
+(sm_80 sm_89 sm_90 sm_100 gfx942; all by default); with --main one configuration a kernel. The
+shapes are those of Llama-3.1-8B in BF16, with the alignment that its tensors have.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ TARGETS = {
 
 @dataclass(frozen=True)
 class Build:
-    """A kernel at one representative configuration. `types` names its run-time arguments in order.
+    """A kernel at one configuration. `types` names its run-time arguments, by name.
 
     `unaligned` are those whose value says nothing about alignment: counts and lengths.
     """
@@ -63,6 +64,7 @@ class Build:
     constants: dict[str, Any]
     num_warps: int
     unaligned: tuple[str, ...] = ()
+    is_main: bool = True
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,6 @@ def builds() -> list[Build]:
     rows_sizes = _integers("x_stride num_rows") | linear_sizes
     int8 = _pointers("x:bf16 codes:i8 scale:fp16 out:fp32")
     int4 = _pointers("x:bf16 codes:u8 scale:fp16 minimum:fp16 out:fp32")
-    row = {"BLOCK_N": 128, "UNROLL": 2}
     rows = {"BLOCK_N": 128, "ROWS": 16, "DOT": tl.bfloat16, "STAGES": 3}
     head = {"BLOCK_SIZE": 16, "HEAD_DIM": 128, "BLOCK_DIM": 128, "DOT": tl.bfloat16}
     split = "blocks_per_split"
@@ -161,9 +162,10 @@ def builds() -> list[Build]:
                 f"int8_row, {name}",
                 linear_int8.int8_row_kernel,
                 int8 | linear_sizes,
-                {"BLOCK_K": row_k, "GROUPED": grouped, "EVEN_K": True, **row},
+                {"BLOCK_K": row_k, "GROUPED": grouped, "EVEN_K": True, "BLOCK_N": 128, "UNROLL": 2},
                 1,
                 (split,),
+                grouped,
             ),
             Build(
                 f"int8_rows, {name}",
@@ -172,6 +174,7 @@ def builds() -> list[Build]:
                 {"BLOCK_K": rows_k, "GROUPED": grouped, "EVEN_K": True, **rows},
                 4,
                 (split, "num_rows"),
+                grouped,
             ),
         ]
     for name, half in (("groups of 32", 16), ("groups of 128", 64)):
@@ -180,9 +183,10 @@ def builds() -> list[Build]:
                 f"int4_row, {name}",
                 linear_int4.int4_row_kernel,
                 int4 | linear_sizes,
-                {"BLOCK": 16, "HAS_MINIMUM": True, **row},
+                {"BLOCK": 16, "HAS_MINIMUM": True, "BLOCK_N": 512, "UNROLL": 1},
                 1,
                 (split,),
+                half == 16,
             ),
             Build(
                 f"int4_rows, {name}",
@@ -191,6 +195,7 @@ def builds() -> list[Build]:
                 {"BLOCK": half, "HAS_MINIMUM": True, **rows},
                 4,
                 (split, "num_rows"),
+                half == 16,
             ),
         ]
     for bits in (8, 4):
@@ -221,6 +226,7 @@ def builds() -> list[Build]:
                 {"SHARE": 4, "BLOCK_M": block_m, "BLOCK_N": block_n, "STAGES": stages, **head},
                 warps,
                 ("num_queries", "context_len"),
+                queries > 64,
             )
         )
     block_n, warps, stages = attention_decode.tile(128, BF16)
@@ -320,20 +326,32 @@ def _number(pattern: str, text: str) -> int | None:
     return None if found is None else int(found.group(1))
 
 
-def all_resources(targets: Iterable[str]) -> dict[str, dict[str, Resources | str]]:
-    """By kernel and target; the compiler's words where it refuses."""
-    table: dict[str, dict[str, Resources | str]] = {}
-    for build in builds():
-        row = table[build.name] = {}
-        for target in targets:
-            try:
-                row[target] = resources(compile_for(build, TARGETS[target]))
-            except Exception as error:  # noqa: BLE001  the compiler's errors have no common type
-                row[target] = f"{type(error).__name__}: {error}"
+Table = dict[str, dict[str, Resources | str]]
+
+
+def all_resources(chosen: Iterable[Build], targets: Sequence[str]) -> Table:
+    """By kernel and target; the compiler's words where it refuses.
+
+    Compilers run without Python's lock, so that threads share the work among the cores.
+    """
+    jobs = [(build, target) for build in chosen for target in targets]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(_resources_or_refusal, jobs))
+    table: Table = {}
+    for (build, target), result in zip(jobs, found, strict=True):
+        table.setdefault(build.name, {})[target] = result
     return table
 
 
-def markdown(table: dict[str, dict[str, Resources | str]]) -> str:
+def _resources_or_refusal(job: tuple[Build, str]) -> Resources | str:
+    build, target = job
+    try:
+        return resources(compile_for(build, TARGETS[target]))
+    except Exception as error:  # noqa: BLE001  the compiler's errors have no common type
+        return f"{type(error).__name__}: {error}"
+
+
+def markdown(table: Table) -> str:
     """A row a kernel, a column a target: registers, shared KB, stack bytes, wide of all loads."""
     targets = list(next(iter(table.values())))
     lines = [f"| kernel | {' | '.join(targets)} |", "|---" * (len(targets) + 1) + "|"]
@@ -354,10 +372,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", default=list(TARGETS))
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument("--main", action="store_true", help="one configuration a kernel")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
-        table = all_resources(arguments.targets)
+        chosen = [build for build in builds() if build.is_main or not arguments.main]
+        table = all_resources(chosen, arguments.targets)
     if arguments.json:
         plain = {
             name: {
