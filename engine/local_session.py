@@ -56,11 +56,12 @@ from engine.model_loader import (
     load_model,
     model_info,
 )
-from engine.model_runner import RunTimes
 from engine.models.llama import StepAborted
 from engine.scheduler import ScheduledStep
 from engine.sequence import Sequence
 from engine.session import EngineError
+from kernels.recording import CancelCell
+from kernels.stages import Stage, StageClock
 
 log = logging.getLogger("engine.decode")
 
@@ -91,7 +92,8 @@ class LocalSession:
         self._step_id = 0
         # Written from other threads; adding to and reading from a set is atomic under the GIL.
         self._cancelled: set[str] = set()
-        self._stop_loading = False
+        # Ends a load, or the step that one of these requests is in; native code polls it too.
+        self._cancel = CancelCell()
 
     # -- models ---------------------------------------------------------------------------
 
@@ -113,7 +115,7 @@ class LocalSession:
 
     def load(self, config: EngineConfig) -> Iterator[LoadEvent]:
         """See Session."""
-        self._stop_loading = False
+        self._cancel.clear()
         self.unload()
         try:
             yield from self._load(config)
@@ -134,7 +136,7 @@ class LocalSession:
     def _load(self, config: EngineConfig) -> Iterator[LoadEvent]:
         checkpoint = open_checkpoint(config.model_path)
         try:
-            for item in load_model(checkpoint, config, lambda: self._stop_loading):
+            for item in load_model(checkpoint, config, self._cancel):
                 if isinstance(item, LoadProgress):
                     yield item
                 else:
@@ -145,7 +147,7 @@ class LocalSession:
 
     def stop_loading(self) -> None:
         """See Session."""
-        self._stop_loading = True
+        self._cancel.set()
 
     def unload(self) -> None:
         """See Session."""
@@ -194,6 +196,8 @@ class LocalSession:
     def cancel(self, request_id: str) -> None:
         """See Session."""
         self._cancelled.add(request_id)
+        if request_id in self._answers:
+            self._cancel.set()
 
     def generate(self, request: GenerationRequest) -> Iterator[Event]:
         """See Session."""
@@ -209,6 +213,7 @@ class LocalSession:
         if self._loaded is None or not self._answers:
             return events
         loaded = self._loaded
+        self._cancel.clear()  # first: what is set from here on is seen in this step
         self._end_cancelled(events)
         start_ns = self._clock()
         step = loaded.scheduler.schedule()
@@ -220,9 +225,8 @@ class LocalSession:
             if sequence.t_first_scheduled_ns is None:
                 sequence.t_first_scheduled_ns = start_ns
         flops, num_bytes = loaded.costs.step(step)
-        ids = {sequence.request_id for sequence in step.sequences}
         try:
-            result = loaded.runner.run(step, lambda: not self._cancelled.isdisjoint(ids))
+            result = loaded.runner.run(step)
         except StepAborted:
             self._end_cancelled(events)
             return events
@@ -236,9 +240,7 @@ class LocalSession:
         detokenize_ns = 0
         for sequence, token_id in result.sampled:
             detokenize_ns += self._take_token(sequence, token_id, known_ns, events)
-        events.append(
-            self._step_stats(step, start_ns, flops, num_bytes, result.times, detokenize_ns)
-        )
+        events.append(self._step_stats(step, start_ns, flops, num_bytes, detokenize_ns))
         self._step_id += 1
         return events
 
@@ -426,7 +428,6 @@ class LocalSession:
         start_ns: int,
         flops: int,
         num_bytes: int,
-        times: RunTimes,
         detokenize_ns: int,
     ) -> StepStats:
         loaded = self._require_model()
@@ -445,7 +446,7 @@ class LocalSession:
             bytes=num_bytes,
             mfu_pct=100 * flops / seconds / loaded.peak_flops,
             mbu_pct=100 * num_bytes / seconds / bandwidth,
-            stages=_stages(duration_ns, times, detokenize_ns)
+            stages=_stages(duration_ns, loaded.runner.clock, detokenize_ns)
             if loaded.device.type == "cpu"
             else None,
         )
@@ -475,16 +476,15 @@ def _phase(step: ScheduledStep) -> Phase:
     return "decode" if step.decode else "prefill"
 
 
-def _stages(duration_ns: int, times: RunTimes, detokenize_ns: int) -> StageTimes:
-    layers = times.layers
-    known = layers.attention_ns + layers.ffn_ns + times.head_ns + times.sample_ns + detokenize_ns
+def _stages(duration_ns: int, clock: StageClock, detokenize_ns: int) -> StageTimes:
+    known_ns = sum(clock[stage] for stage in Stage) + detokenize_ns
     return StageTimes(
-        attention_ms=layers.attention_ns / _NS_PER_MS,
-        ffn_ms=layers.ffn_ns / _NS_PER_MS,
-        head_ms=times.head_ns / _NS_PER_MS,
-        sample_ms=times.sample_ns / _NS_PER_MS,
+        attention_ms=clock[Stage.ATTENTION] / _NS_PER_MS,
+        ffn_ms=clock[Stage.FFN] / _NS_PER_MS,
+        head_ms=clock[Stage.HEAD] / _NS_PER_MS,
+        sample_ms=clock[Stage.SAMPLE] / _NS_PER_MS,
         detokenize_ms=detokenize_ns / _NS_PER_MS,
-        host_ms=max(0, duration_ns - known) / _NS_PER_MS,
+        host_ms=max(0, duration_ns - known_ns) / _NS_PER_MS,
     )
 
 

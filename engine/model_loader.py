@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,6 +28,7 @@ from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.session import EngineError
 from engine.tokenizer import Tokenizer
+from kernels.recording import CancelCell
 from kernels.select import select_kernels
 
 log = logging.getLogger("engine.load")
@@ -113,13 +114,13 @@ def estimate_memory(
 
 
 def load_model(
-    checkpoint: Checkpoint, config: EngineConfig, stopped: Callable[[], bool]
+    checkpoint: Checkpoint, config: EngineConfig, cancel: CancelCell
 ) -> Iterator[LoadProgress | LoadedModel]:
-    """Load step by step; the last item is the model.
+    """Load step by step; the last item is the model, which keeps `cancel` to leave a step by.
 
     Raises LoadStopped, OutOfMemory, EngineError; whatever was allocated is then free again.
     """
-    load = _Load(checkpoint, config, stopped)
+    load = _Load(checkpoint, config, cancel)
     yield load.progress("reading", 0)
     yield from load.find_peaks()
     yield from load.read_weights()
@@ -133,12 +134,10 @@ def load_model(
 class _Load:
     """One load on its way: what each station makes is what the next ones use."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, config: EngineConfig, stopped: Callable[[], bool]
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, config: EngineConfig, cancel: CancelCell) -> None:
         self._started = time.perf_counter()
         self._checkpoint = checkpoint
-        self._stopped = stopped
+        self._cancel = cancel
         self._info = model_info(checkpoint)
         self._estimate = estimate_memory(checkpoint, config, freed_by_unload=0)
         _check_context(self._info, config)
@@ -158,7 +157,7 @@ class _Load:
 
     def progress(self, stage: LoadStage, done_bytes: int) -> LoadProgress:
         """How far the load is. Raises LoadStopped once it is not wanted any more."""
-        if self._stopped():
+        if self._cancel:
             raise LoadStopped
         elapsed = time.perf_counter() - self._started
         return LoadProgress(stage, done_bytes, self.total_bytes, elapsed)
@@ -180,7 +179,10 @@ class _Load:
         self._dense_dtype = _dense_dtype(self._device, self._config.weight_format, self._peaks)
         on_cpu = self._device.type == "cpu"
         self._kernels = select_kernels(
-            torch.float32 if on_cpu else self._dense_dtype, self._dense_dtype
+            self._device,
+            torch.float32 if on_cpu else self._dense_dtype,
+            self._dense_dtype,
+            self._threads,
         )
         self._source = WeightSource(
             self._checkpoint, self._config.weight_format, self._kernels, self._device
@@ -202,7 +204,13 @@ class _Load:
         self._scheduler = Scheduler(
             self._blocks, config.max_num_seqs, config.max_num_batched_tokens
         )
-        self._runner = ModelRunner(self._model, self._cache)
+        self._runner = ModelRunner(
+            self._model,
+            self._cache,
+            self._estimate.context_length,
+            config.max_num_seqs,
+            self._cancel,
+        )
 
     def read_text(self) -> None:
         """Tokenizer and chat template."""
@@ -214,10 +222,16 @@ class _Load:
         )
 
     def warm_up(self) -> LoadedModel:
-        """Run a step of either kind once, so that no answer pays for it; then all is ready."""
+        """Tune, record, and run a step of either kind, so that no answer pays for it."""
         loaded_at = time.perf_counter()
+        for weight in self._model.typical_weights():
+            self._kernels.linear.tune(weight)
         num_tokens = min(_WARMUP_TOKENS, self._estimate.context_length - 1)
-        _warm_up(self._scheduler, self._blocks, self._runner, num_tokens, self._stopped)
+        try:
+            self._runner.warm_up()
+            _warm_up(self._scheduler, self._blocks, self._runner, num_tokens)
+        except StepAborted:
+            raise LoadStopped from None
         notice = unusable_gpu_notice()
         return LoadedModel(
             info=self._info,
@@ -297,21 +311,14 @@ def _warm_up(
     blocks: BlockManager,
     runner: ModelRunner,
     num_tokens: int,
-    stopped: Callable[[], bool],
 ) -> None:
-    """One prefill and one decode step on a throw-away sequence: scratch, kernels, caches.
-
-    Raises LoadStopped between two layers once `stopped()`.
-    """
+    """One prefill and one decode step on a throw-away sequence: scratch, kernels, caches."""
     request = GenerationRequest("warm-up", prompt_ids=(0,) * num_tokens)
     sequence = Sequence(request, list(request.prompt_ids or ()), 2, 0, 0, "")
     scheduler.add(sequence)
     while sequence.num_completion_tokens < 2:
         step = scheduler.schedule()
-        try:
-            result = runner.run(step, stopped)
-        except StepAborted:
-            raise LoadStopped from None
+        result = runner.run(step)
         scheduler.commit(step)
         for sampled, token_id in result.sampled:
             sampled.token_ids.append(token_id)

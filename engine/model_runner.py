@@ -1,33 +1,25 @@
 """Sequences to tensors, forward pass, logits to ids. Knows nothing of scheduling policy.
 
-A step's decode rows and its prefill chunks run as two sub-batches: decode is the one that a
-recorded step will replay, prefill the dense one.
+A step's decode rows and its prefill chunks run as two sub-batches: decode is a recorded step that
+is replayed, prefill the dense one.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
-from engine.kv_cache import NULL_BLOCK, KVCache
-from engine.layers.attention_metadata import DecodeMetadata, PrefillMetadata
-from engine.models.llama import LayerTimes, LlamaModel
-from engine.sampler import SampleRow, sample
+from engine.decode_step import RANKED, DecodeStep
+from engine.kv_cache import KVCache
+from engine.layers.attention_metadata import PrefillMetadata
+from engine.models.llama import LlamaModel
+from engine.sampler import SampleRow, ranked_logits, sample
 from engine.scheduler import PrefillChunk, ScheduledStep
 from engine.sequence import Sequence
-from kernels.reference import PrefillSpan
-
-
-@dataclass(slots=True)
-class RunTimes:
-    """Where the time of one step went, in nanoseconds."""
-
-    layers: LayerTimes = field(default_factory=LayerTimes)
-    head_ns: int = 0
-    sample_ns: int = 0
+from kernels.recording import CancelCell
+from kernels.reference import PrefillSpan, TopK
+from kernels.stages import Stage, StageClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,72 +27,78 @@ class RunResult:
     """Token ids by sequence, decode rows first, for those that sample in this step."""
 
     sampled: list[tuple[Sequence, int]]
-    times: RunTimes
 
 
 class ModelRunner:
-    """Runs scheduled steps on one model and its cache."""
+    """Runs scheduled steps on one model and its cache.
 
-    def __init__(self, model: LlamaModel, cache: KVCache) -> None:
+    `context_length` and `max_num_seqs` bound what a decode step is recorded for. Setting `cancel`
+    leaves a step between two layers or operations.
+    """
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        cache: KVCache,
+        context_length: int,
+        max_num_seqs: int,
+        cancel: CancelCell | None = None,
+    ) -> None:
         self._model = model
         self._cache = cache
         self._device = model.device
+        self._cancel = CancelCell() if cancel is None else cancel
+        self._max_num_seqs = max_num_seqs
+        self._table_width = -(-context_length // cache.block_size)
+        self._decode_steps: dict[tuple[int, int], DecodeStep] = {}
+
+    @property
+    def clock(self) -> StageClock:
+        """Where the time of the last step went."""
+        return self._model.kernels.clock
 
     @torch.inference_mode()
-    def run(self, step: ScheduledStep, aborted: Callable[[], bool]) -> RunResult:
-        """Compute a step and sample. Raises StepAborted between layers once `aborted()`."""
-        times = RunTimes()
-        hidden, sampling = [], []
+    def run(self, step: ScheduledStep) -> RunResult:
+        """Compute a step and sample. Raises StepAborted when `cancel` was set meanwhile."""
+        self.clock.clear()
+        sampled: list[tuple[Sequence, int]] = []
         if step.decode:
-            hidden.append(self._decode(step.decode, aborted, times.layers))
-            sampling += step.decode
-        last_chunks = [chunk.sequence for chunk in step.prefill if chunk.is_last]
+            sampled += self._decode(step.decode)
         if step.prefill:
-            rows = self._prefill(step.prefill, aborted, times.layers)
-            if last_chunks:
-                hidden.append(rows)
-                sampling += last_chunks
-        if not sampling:
-            return RunResult([], times)
-        start = time.perf_counter_ns()
-        logits = self._model.logits(torch.cat(hidden) if len(hidden) > 1 else hidden[0])
-        middle = time.perf_counter_ns()
-        ids = sample(logits, [sample_row(sequence) for sequence in sampling])
-        times.head_ns = middle - start
-        times.sample_ns = time.perf_counter_ns() - middle
-        return RunResult(list(zip(sampling, ids, strict=True)), times)
+            sampled += self._prefill(step.prefill)
+        return RunResult(sampled)
 
-    def _decode(
-        self, sequences: list[Sequence], aborted: Callable[[], bool], times: LayerTimes
-    ) -> torch.Tensor:
-        ids = self._ids([sequence.token_ids[-1] for sequence in sequences])
-        positions = [len(sequence.token_ids) - 1 for sequence in sequences]
-        metadata = tuple(
-            self._decode_metadata(
-                [sequence.block_tables[group] for sequence in sequences], positions
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Record the steps of a single chat, whose first token nobody should wait for."""
+        for num_ranked in RANKED:
+            self._decode_step(1, num_ranked)
+
+    def _decode(self, sequences: list[Sequence]) -> list[tuple[Sequence, int]]:
+        num_ranked = max(ranked_logits(sequence.request.sampling) for sequence in sequences)
+        logits, ranked = self._decode_step(len(sequences), num_ranked).run(sequences)
+        return self._sample(sequences, logits, ranked)
+
+    def _decode_step(self, count: int, num_ranked: int) -> DecodeStep:
+        """The recorded step with room for `count` rows that ranks at least `num_ranked` logits."""
+        num_rows = min(1 << (count - 1).bit_length(), max(count, self._max_num_seqs))
+        key = (num_rows, next(size for size in RANKED if size >= num_ranked))
+        if key not in self._decode_steps:
+            self._decode_steps[key] = DecodeStep(
+                self._model, self._cache, key[0], self._table_width, key[1], self._cancel
             )
-            for group in range(len(self._cache.groups))
-        )
-        return self._model.forward(ids, self._ids(positions), self._cache, metadata, aborted, times)
+        return self._decode_steps[key]
 
-    def _decode_metadata(self, tables: list[list[int]], positions: list[int]) -> DecodeMetadata:
-        size = self._cache.block_size
-        slots = [
-            table[position // size] * size + position % size
-            for table, position in zip(tables, positions, strict=True)
-        ]
-        width = max(position // size + 1 for position in positions)
-        padded = [(table + [NULL_BLOCK] * (width - len(table)))[:width] for table in tables]
-        return DecodeMetadata(
-            slot_mapping=self._ids(slots),
-            block_tables=torch.tensor(padded, device=self._device),
-            context_lens=self._ids([position + 1 for position in positions]),
-        )
+    def _sample(
+        self, sequences: list[Sequence], logits: torch.Tensor, ranked: TopK | None
+    ) -> list[tuple[Sequence, int]]:
+        self.clock.begin(Stage.SAMPLE)
+        ids = sample(logits, [sample_row(sequence) for sequence in sequences], ranked)
+        self.clock.end()
+        return list(zip(sequences, ids, strict=True))
 
-    def _prefill(
-        self, chunks: list[PrefillChunk], aborted: Callable[[], bool], times: LayerTimes
-    ) -> torch.Tensor:
-        """Hidden states of the last token of each chunk that reaches its end."""
+    def _prefill(self, chunks: list[PrefillChunk]) -> list[tuple[Sequence, int]]:
+        """Compute chunks; a token for each that reaches its end."""
         ids: list[int] = []
         positions: list[int] = []
         for chunk in chunks:
@@ -111,14 +109,18 @@ class ModelRunner:
             self._prefill_metadata(chunks, group) for group in range(len(self._cache.groups))
         )
         hidden = self._model.forward(
-            self._ids(ids), self._ids(positions), self._cache, metadata, aborted, times
+            self._ids(ids), self._ids(positions), self._cache, metadata, self._cancel
         )
         ends, end = [], 0
         for chunk in chunks:
             end += chunk.num_tokens
             if chunk.is_last:
                 ends.append(end - 1)
-        return hidden[ends]
+        logits = self._model.logits(hidden[ends]) if ends else None
+        self.clock.end()
+        if logits is None:
+            return []
+        return self._sample([chunk.sequence for chunk in chunks if chunk.is_last], logits, None)
 
     def _prefill_metadata(self, chunks: list[PrefillChunk], group: int) -> PrefillMetadata:
         size = self._cache.block_size

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from engine.config import SamplingParams
+from kernels.reference import TopK
 
 # With no top-k, look this far down the ranking first: a full sort of a large vocabulary costs
 # more than the rest of the step, and top-p or min-p rarely keep more.
@@ -34,14 +35,37 @@ class SampleRow:
     num_prompt_tokens: int
 
 
-def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
-    """Draw a token id for each row of FP32 logits [rows, vocab]; the logits may be changed."""
-    for row_logits, row in zip(logits, rows, strict=True):
-        apply_penalties(row_logits, row)
-    if all(row.params.temperature == 0.0 for row in rows):
-        greedy: list[int] = logits.argmax(-1).tolist()
-        return greedy
-    return [_sample_row(x, row) for x, row in zip(logits, rows, strict=True)]
+def ranked_logits(params: SamplingParams) -> int:
+    """How many of the best logits sampling looks at where a step ranks them itself."""
+    if params.temperature == 0.0 or has_penalties(params):
+        return 1
+    if params.top_k:
+        return min(params.top_k, _FIRST_LOOK)
+    return _FIRST_LOOK if params.top_p < 1.0 or params.min_p > 0.0 else 1
+
+
+def sample(
+    logits: torch.Tensor, rows: Sequence[SampleRow], ranked: TopK | None = None
+) -> list[int]:
+    """Draw a token id for each row of FP32 logits [rows, vocab]; the logits may be changed.
+
+    `ranked` are their best, by which rows without penalties are spared a look at the others.
+    """
+    ids = []
+    for index, row in enumerate(rows):
+        best = None
+        if has_penalties(row.params):
+            apply_penalties(logits[index], row)
+        elif ranked is not None:
+            best = TopK(*(part[index] for part in ranked))
+        ids.append(_sample_row(logits[index], row, best))
+    return ids
+
+
+def has_penalties(params: SamplingParams) -> bool:
+    """Whether earlier tokens change the logits."""
+    penalties = params.presence_penalty or params.frequency_penalty
+    return bool(penalties) or params.repetition_penalty != 1.0
 
 
 def apply_penalties(logits: torch.Tensor, row: SampleRow) -> None:
@@ -58,19 +82,29 @@ def apply_penalties(logits: torch.Tensor, row: SampleRow) -> None:
         logits[ids] -= params.presence_penalty + params.frequency_penalty * counts
 
 
-def candidates(logits: torch.Tensor, params: SamplingParams) -> tuple[torch.Tensor, torch.Tensor]:
+def candidates(
+    logits: torch.Tensor, params: SamplingParams, best: TopK | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and probabilities, most likely first, of what temperature and filters leave.
 
-    logits FP32 [vocab] after penalties; temperature must be above 0.
+    logits FP32 [vocab] after penalties; temperature must be above 0. `best`, one row of TopK, is
+    used where it reaches far enough.
     """
-    # The maximum is taken off first: a tiny temperature then yields -inf, never nan.
-    scaled = (logits - logits.max()) / params.temperature
-    vocab = scaled.shape[-1]
+    vocab = logits.shape[-1]
     if params.top_k:
-        values, ids = scaled.topk(min(params.top_k, vocab))
-        probs = values.softmax(-1)
+        count = min(params.top_k, vocab)
+        if best is not None and len(best.values) >= count:
+            values, ids = best.values[:count], best.ids[:count]
+        else:
+            values, ids = logits.topk(count)
+        # The maximum is taken off first: a tiny temperature then yields -inf, never nan.
+        probs = ((values - values[0]) / params.temperature).softmax(-1)
+    elif params.top_p == 1.0 and params.min_p == 0.0:
+        # Nothing is cut off, so the order does not matter.
+        probs = ((logits - logits.max()) / params.temperature).softmax(-1)
+        ids = torch.arange(vocab, device=logits.device)
     else:
-        probs, ids = _ranked(scaled, params)
+        probs, ids = _ranked(logits, params, best)
     keep = torch.ones_like(probs, dtype=torch.bool)
     if params.top_p < 1.0:
         keep &= probs.cumsum(-1) - probs < params.top_p
@@ -85,26 +119,29 @@ def uniform(seed: int, position: int) -> float:
     return float(np.random.Generator(np.random.Philox(key=seed, counter=position)).random())
 
 
-def _ranked(scaled: torch.Tensor, params: SamplingParams) -> tuple[torch.Tensor, torch.Tensor]:
+def _ranked(
+    logits: torch.Tensor, params: SamplingParams, best: TopK | None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Softmax probabilities and ids in descending order, as far down as the filters can look."""
-    vocab = scaled.shape[-1]
-    if params.top_p == 1.0 and params.min_p == 0.0:
-        # Nothing is cut off, so the order does not matter.
-        return scaled.softmax(-1), torch.arange(vocab, device=scaled.device)
-    total = scaled.logsumexp(-1)
-    values, ids = scaled.topk(min(_FIRST_LOOK, vocab))
-    probs = (values - total).exp()
+    vocab = logits.shape[-1]
+    values, ids = logits.topk(min(_FIRST_LOOK, vocab)) if best is None else best[:2]
+    largest = values[0]
+    if best is None:
+        log_sum = ((logits - largest) / params.temperature).logsumexp(-1)
+    else:
+        log_sum = best.log_sum
+    probs = ((values - largest) / params.temperature - log_sum).exp()
     enough = probs.sum() >= params.top_p or bool(probs[-1] < params.min_p * probs[0])
-    if not enough and vocab > _FIRST_LOOK:
-        values, ids = scaled.sort(descending=True)
-        probs = (values - total).exp()
+    if not enough and vocab > len(values):
+        values, ids = logits.sort(descending=True)
+        probs = ((values - largest) / params.temperature - log_sum).exp()
     return probs, ids
 
 
-def _sample_row(logits: torch.Tensor, row: SampleRow) -> int:
+def _sample_row(logits: torch.Tensor, row: SampleRow, best: TopK | None) -> int:
     if row.params.temperature == 0.0:
-        return int(logits.argmax())
-    ids, probs = candidates(logits, row.params)
+        return int(logits.argmax() if best is None else best.ids[0])
+    ids, probs = candidates(logits, row.params, best)
     cumulative = probs.double().cumsum(-1)
     target = uniform(row.seed, row.position) * float(cumulative[-1])
     index = int(torch.searchsorted(cumulative, target, right=True))

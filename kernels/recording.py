@@ -1,4 +1,4 @@
-"""A forward pass recorded once and replayed: the face that CUDA graphs and the CPU's own tape share.
+"""A forward pass recorded once and replayed: the face that CUDA graphs and the CPU's tape share.
 
 Between two replays only the contents of the tensors that the recorded pass reads may change, not
 their places: lengths, positions and block tables come from buffers. The results are the same
@@ -8,10 +8,7 @@ tensors after each replay.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Protocol, TypeVar
-
-T = TypeVar("T")
+from typing import Protocol
 
 
 class CancelCell:
@@ -43,7 +40,3 @@ class Recording(Protocol):
     def replay(self, cancel: CancelCell) -> bool:
         """Run to the end (on a GPU: enqueue); False when it stopped early because of `cancel`."""
         ...
-
-
-# Runs the function, recording the operations it calls; gives what it returned and the recording.
-Record = Callable[[Callable[[], T]], tuple[T, Recording]]

@@ -8,13 +8,15 @@ are one operation here too, so that either set fits the same layer code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 
+from kernels.recording import CancelCell
 from kernels.weights import DenseWeight, GroupedWeight, Weight, unpack_codes
 
 # Rows up to which reading a weight as it is stored beats expanding it first. Measured for
@@ -22,6 +24,21 @@ from kernels.weights import DenseWeight, GroupedWeight, Weight, unpack_codes
 SMALL_M = 4
 # Bytes of FP32 that a grouped weight is expanded to at a time: about what a core's cache holds.
 _CHUNK_BYTES = 4 << 20
+
+
+T = TypeVar("T", bound=tuple[torch.Tensor, ...])
+
+
+class TopK(NamedTuple):
+    """The k largest logits of each row, in order: values FP32 and ids int64 [rows, k].
+
+    `log_sum` FP32 [rows] is log(sum(exp((logits - largest) / temperature))) over the whole row:
+    the softmax of a value v is exp((v - largest) / temperature - log_sum). 0 for greedy rows.
+    """
+
+    values: torch.Tensor
+    ids: torch.Tensor
+    log_sum: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +194,7 @@ def attention_decode(
     batch, num_heads, head_dim = q.shape
     max_context_len = int(context_lens.max())
     num_kv_heads = k_cache.shape[2]
+    block_tables = block_tables[:, : -(-max_context_len // k_cache.shape[1])]
     keys = _gather_batch(k_cache, block_tables, max_context_len, q.dtype)
     values = _gather_batch(v_cache, block_tables, max_context_len, q.dtype)
     mask = None
@@ -220,6 +238,33 @@ def embedding(ids: torch.Tensor, weight: Weight, dtype: torch.dtype) -> torch.Te
     return rows.flatten(0, 1).t().to(dtype)
 
 
+def top_k(logits: torch.Tensor, inverse_temperature: torch.Tensor, k: int) -> TopK:
+    """Rank FP32 logits [rows, vocab]; inverse_temperature FP32 [rows], 0 for greedy rows."""
+    values, ids = logits.topk(k)
+    log_sum = ((logits - values[:, :1]) * inverse_temperature[:, None]).logsumexp(-1)
+    return TopK(values, ids, log_sum.masked_fill(inverse_temperature == 0, 0.0))
+
+
+def record(run: Callable[[], T]) -> tuple[T, EagerRecording[T]]:
+    """A "recording" for operations that cannot be written down: it computes again each time."""
+    result = run()
+    return result, EagerRecording(run, result)
+
+
+class EagerRecording(Generic[T]):
+    """See kernels.recording.Recording."""
+
+    def __init__(self, run: Callable[[], T], result: T) -> None:
+        self._run = run
+        self._result = result
+
+    def replay(self, cancel: CancelCell) -> bool:
+        """`run` itself may stop early between its layers: by raising StepAborted."""
+        for kept, fresh in zip(self._result, self._run(), strict=True):
+            kept.copy_(fresh)
+        return not cancel
+
+
 class LinearKernel:
     """x @ weight.T + bias for every weight format; owns the scratch that weights expand into.
 
@@ -250,6 +295,9 @@ class LinearKernel:
         if x.shape[0] <= SMALL_M:
             return self._grouped_small(x, weight)
         return self._grouped_large(x, weight)
+
+    def tune(self, weight: Weight) -> None:
+        """Nothing to choose here."""
 
     @property
     def scratch_bytes(self) -> int:

@@ -14,6 +14,7 @@ those tensors keep their exact values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -71,7 +72,41 @@ class GroupedWeight:
         return sum(t.numel() * t.element_size() for t in tensors)
 
 
-Weight = DenseWeight | GroupedWeight
+Weight = DenseWeight | GroupedWeight  # as read from a file or quantized
+
+TILE = 16  # outputs that lie interleaved
+TILE_BLOCK = 32  # inputs are padded to a multiple of it
+
+
+@dataclass(frozen=True, slots=True)
+class TiledWeight:
+    """A GroupedWeight laid out for the CPU kernels: one stream of bytes for 16 outputs.
+
+    `data` uint8 [tiles, bytes]. A tile holds its groups in order: codes, then 16 FP16 scales, then
+    16 FP16 minima if there are any. Codes come as pairs of inputs (k, k + 1), in INT8 a byte a
+    code: [S/2 pairs, 16 outputs, 2]. In INT4, for each 32 inputs, [8 pairs, 16 outputs, 2] with
+    input k in the low nibble and k + 16 in the high one. Outputs are padded to 16, inputs to 32.
+    """
+
+    bits: int
+    group_size: int
+    has_minimum: bool
+    num_out: int
+    num_in: int
+    data: torch.Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, K)."""
+        return (self.num_out, self.num_in)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory it takes, scales, minima and padding included."""
+        return self.data.numel()
+
+
+KernelWeight = Weight | TiledWeight  # as a kernel set keeps it
 
 
 def pack_groups(
@@ -144,7 +179,7 @@ def select_outputs(weight: Weight, rows: torch.Tensor) -> Weight:
     )
 
 
-def concat_outputs(weights: list[Weight]) -> Weight | None:
+def concat_outputs(weights: Sequence[KernelWeight]) -> KernelWeight | None:
     """One weight that computes all outputs of several over the same input.
 
     None when their formats differ, in which case they must stay apart.
@@ -157,6 +192,8 @@ def concat_outputs(weights: list[Weight]) -> Weight | None:
         if len(dense) != len(weights) or any(w.data.dtype != first.data.dtype for w in dense):
             return None
         return DenseWeight(torch.cat([w.data for w in dense]))
+    if isinstance(first, TiledWeight):
+        return None
     grouped = [w for w in weights if isinstance(w, GroupedWeight)]
     same = len(grouped) == len(weights) and all(
         w.bits == first.bits

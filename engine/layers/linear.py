@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from kernels.select import KernelSet
-from kernels.weights import Weight, concat_outputs
+from kernels.weights import KernelWeight, concat_outputs
 
 
 class Linear:
     """y = x W^T + b. Several weights over the same input become one product where they can."""
 
     def __init__(
-        self, weights: list[Weight], biases: list[torch.Tensor | None], kernels: KernelSet
+        self,
+        weights: Sequence[KernelWeight],
+        biases: Sequence[torch.Tensor | None],
+        kernels: KernelSet,
     ) -> None:
         merged = concat_outputs(weights)
         if merged is not None:
-            self.parts: list[tuple[Weight, torch.Tensor | None]] = [(merged, _concat(biases))]
-        else:
-            self.parts = list(zip(weights, biases, strict=True))
+            weights, biases = [merged], [_concat(biases)]
+        prepared = [kernels.prepare(weight) for weight in weights]
+        self.parts = list(zip(prepared, biases, strict=True))
         self._linear = kernels.linear
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -45,7 +50,7 @@ class Linear:
         return sum(weight.shape[0] * weight.shape[1] for weight, _ in self.parts)
 
 
-def _concat(biases: list[torch.Tensor | None]) -> torch.Tensor | None:
+def _concat(biases: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
     present = [bias for bias in biases if bias is not None]
     if not present:
         return None

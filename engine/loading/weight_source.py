@@ -12,6 +12,7 @@ from kernels.weights import (
     INT4_GROUP_SIZE,
     DenseWeight,
     GroupedWeight,
+    KernelWeight,
     Weight,
     pack_groups,
     quantize_int4,
@@ -52,9 +53,9 @@ class WeightSource:
         """The output projection."""
         return self._linear([name], head_format(self._format))
 
-    def embedding(self, name: str) -> Weight:
+    def embedding(self, name: str) -> KernelWeight:
         """The token embedding [vocab, hidden]."""
-        return self._weight(name, head_format(self._format))
+        return self._kernels.prepare(self._weight(name, head_format(self._format)))
 
     def vector(self, name: str) -> torch.Tensor:
         """A norm weight or bias, FP32 on the device."""

@@ -6,9 +6,7 @@ head_dim and optional biases. Tensor names are those of Hugging Face checkpoints
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import torch
 
@@ -18,20 +16,14 @@ from engine.layers.linear import Linear
 from engine.layers.rotary import RotaryTable
 from engine.loading.model_config import ModelConfig
 from engine.loading.weight_source import WeightSource
+from kernels.recording import CancelCell
 from kernels.select import KernelSet
-from kernels.weights import Weight
+from kernels.stages import Stage
+from kernels.weights import KernelWeight
 
 
 class StepAborted(Exception):
     """A forward pass was left between two layers because a request in it was cancelled."""
-
-
-@dataclass(slots=True)
-class LayerTimes:
-    """Nanoseconds spent so far in the two halves of the layers; exact where calls block (CPU)."""
-
-    attention_ns: int = 0
-    ffn_ns: int = 0
 
 
 class Attention:
@@ -124,7 +116,7 @@ class LlamaModel:
     def load(self, source: WeightSource, context_length: int) -> Iterator[None]:
         """Read all weights, yielding after each part so that the caller can report and stop."""
         config = self.config
-        self.embedding: Weight = source.embedding("model.embed_tokens.weight")
+        self.embedding: KernelWeight = source.embedding("model.embed_tokens.weight")
         yield
         for index in range(config.num_layers):
             self.layers.append(DecoderLayer(index, config, source, self.kernels))
@@ -143,40 +135,43 @@ class LlamaModel:
             self.device,
         )
 
+    def typical_weights(self) -> list[KernelWeight]:
+        """A layer's largest matrix, for kernels that want to be tuned."""
+        return [weight for weight, _ in self.layers[0].mlp.gate_up.parts]
+
     def forward(
         self,
         ids: torch.Tensor,
         positions: torch.Tensor,
         cache: KVCache,
         metadata: tuple[AttentionMetadata, ...],
-        aborted: Callable[[], bool],
-        times: LayerTimes,
+        cancel: CancelCell,
     ) -> torch.Tensor:
         """Hidden states [T, hidden] of int64 ids and positions [T] after the final norm.
 
-        `metadata` is per cache group. Raises StepAborted between layers once `aborted()`; what
-        was stored until then is overwritten when the tokens are computed again.
+        `metadata` is per cache group. Raises StepAborted between layers once `cancel` is set;
+        what was stored until then is overwritten when the tokens are computed again.
         """
         kernels, eps = self.kernels, self.config.rms_norm_eps
+        kernels.clock.begin(Stage.ATTENTION)
         residual = kernels.embedding(ids, self.embedding, kernels.activation_dtype)
         delta: torch.Tensor | None = None
-        clock = time.perf_counter_ns
         for index, layer in enumerate(self.layers):
-            if aborted():
+            if cancel:
                 raise StepAborted
-            start = clock()
+            kernels.clock.begin(Stage.ATTENTION)
             if delta is None:
                 x = kernels.rms_norm(residual, layer.input_norm, eps)
             else:
                 x = kernels.fused_add_rms_norm(delta, residual, layer.input_norm, eps)
             x = layer.attention(x, positions, self.rotary, cache.layer(index), metadata[0])
-            middle = clock()
+            kernels.clock.begin(Stage.FFN)
             x = kernels.fused_add_rms_norm(x, residual, layer.post_attention_norm, eps)
             delta = layer.mlp(x)
-            times.attention_ns += middle - start
-            times.ffn_ns += clock() - middle
+        kernels.clock.begin(Stage.HEAD)
         return kernels.fused_add_rms_norm(delta, residual, self.final_norm, eps)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """FP32 logits [rows, vocab] of hidden states [rows, hidden]."""
+        self.kernels.clock.begin(Stage.HEAD)
         return self.head(hidden).float()

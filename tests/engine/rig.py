@@ -13,11 +13,12 @@ from engine.layers.attention_metadata import PrefillMetadata
 from engine.loading.checkpoint import open_checkpoint
 from engine.loading.weight_source import WeightSource
 from engine.model_runner import ModelRunner
-from engine.models.llama import LayerTimes, LlamaModel
+from engine.models.llama import LlamaModel
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
+from kernels.recording import CancelCell
 from kernels.reference import PrefillSpan
-from kernels.select import select_kernels
+from kernels.select import KernelSet, select_kernels
 
 CPU = torch.device("cpu")
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -38,9 +39,12 @@ class Rig:
         budget: int = 512,
         prefix_caching: bool = True,
         kv_dtype: torch.dtype = torch.float32,
+        kernels: KernelSet | None = None,
+        threads: int = 2,
+        cancel: CancelCell | None = None,
     ) -> None:
         checkpoint = open_checkpoint(str(path))
-        kernels = select_kernels()
+        kernels = kernels or select_kernels(CPU, threads=threads)
         source = WeightSource(checkpoint, weight_format, kernels, CPU)
         self.config = checkpoint.config
         self.model = LlamaModel(checkpoint.config, kernels, CPU)
@@ -50,7 +54,9 @@ class Rig:
         self.cache = KVCache(groups, num_blocks, block_size, CPU)
         self.blocks = BlockManager(len(groups), num_blocks, block_size, prefix_caching)
         self.scheduler = Scheduler(self.blocks, max_num_seqs, budget)
-        self.runner = ModelRunner(self.model, self.cache)
+        self.runner = ModelRunner(
+            self.model, self.cache, num_blocks * block_size, max_num_seqs, cancel
+        )
 
     @torch.inference_mode()
     def teacher_forced(self, ids: list[int], chunk: int) -> torch.Tensor:
@@ -68,8 +74,7 @@ class Rig:
                 positions,
                 self.cache,
                 (PrefillMetadata(slots, (span,)),),
-                lambda: False,
-                LayerTimes(),
+                CancelCell(),
             )
             rows.append(self.model.logits(hidden))
         return torch.cat(rows)
@@ -88,7 +93,7 @@ class Rig:
     def step(self) -> None:
         """One scheduler step; finished sequences are removed."""
         step = self.scheduler.schedule()
-        result = self.runner.run(step, lambda: False)
+        result = self.runner.run(step)
         self.scheduler.commit(step)
         for sequence, token_id in result.sampled:
             sequence.token_ids.append(token_id)

@@ -25,7 +25,7 @@ from engine.events import (
 from engine.loading.checkpoint import open_checkpoint
 from engine.local_session import LocalSession
 from engine.session import EngineError
-from kernels import reference
+from kernels.stages import Stage, StageClock
 from tests.engine.rig import GOLDEN
 
 Opener = Callable[..., LocalSession]
@@ -250,23 +250,18 @@ def test_a_cancel_inside_a_step_leaves_it_at_the_next_layer(
 ) -> None:
     """The flag is polled per layer: the step ends without a token."""
     session = open_session()
-    loaded = session._loaded
-    assert loaded is not None
-    run = loaded.runner.run
     layers_run = []
+    begin = StageClock.begin
 
-    def cancelling_run(step: object, aborted: Callable[[], bool]) -> object:
-        def poll() -> bool:
+    def cancelling_begin(clock: StageClock, stage: Stage) -> None:
+        begin(clock, stage)
+        if stage == Stage.FFN:
             layers_run.append(1)
-            if len(layers_run) == 2:
-                session.cancel("r")
-            return aborted()
+            session.cancel("r")
 
-        return run(step, poll)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(type(loaded.runner), "run", lambda _, *args: cancelling_run(*args))
+    monkeypatch.setattr(StageClock, "begin", cancelling_begin)
     events = list(session.generate(request()))
-    assert len(layers_run) == 2
+    assert len(layers_run) == 1
     assert finished(events).finish_reason == "cancelled"
     assert not of(StepStats, events)
 
@@ -341,19 +336,19 @@ def test_a_load_can_be_cancelled_while_it_warms_up(
 ) -> None:
     """The warm-up step is left at a layer, like any other step."""
     session = LocalSession()
-    embedding_called = []
+    stages = []
+    begin = StageClock.begin
 
-    def stopping_embedding(*args: object) -> object:
-        embedding_called.append(1)
+    def stopping_begin(clock: StageClock, stage: Stage) -> None:
+        stages.append(stage)
         session.stop_loading()
-        return embedding(*args)  # type: ignore[arg-type]
+        begin(clock, stage)
 
-    embedding = reference.embedding
-    monkeypatch.setattr("kernels.select.reference.embedding", stopping_embedding)
+    monkeypatch.setattr(StageClock, "begin", stopping_begin)
     *_, last = session.load(EngineConfig(model_path=str(tiny_model)))
     assert isinstance(last, LoadFailed)
     assert last.kind == "cancelled"
-    assert embedding_called == [1], "the first step was not left"
+    assert len(stages) == 1, "the first step was not left"
 
 
 def test_too_little_memory_says_what_would_fit(

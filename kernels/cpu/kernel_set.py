@@ -1,0 +1,234 @@
+"""The native operations behind the signatures of kernels.reference.
+
+Activations are FP32. What a native operation does not cover (a head wider than 256, an odd group
+size) goes to the reference; a step with such an operation is computed anew instead of replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from kernels import reference
+from kernels.cpu.library import NativeLibrary
+from kernels.cpu.linear import CpuLinear, native_weight
+from kernels.cpu.structs import (
+    AttentionDecode,
+    Embed,
+    Format,
+    RmsNorm,
+    RopeStore,
+    SiluMul,
+    TopKOp,
+)
+from kernels.cpu.tape import NotRecordable, Recorder
+from kernels.cpu.tiles import can_tile, tile
+from kernels.recording import Recording
+from kernels.reference import TopK
+from kernels.select import KernelSet
+from kernels.stages import StageClock
+from kernels.weights import GroupedWeight, KernelWeight
+
+MAX_HEAD_DIM = 256  # native/small_ops.h
+FORMATS = {
+    torch.float32: Format.FP32,
+    torch.bfloat16: Format.BF16,
+    torch.float16: Format.FP16,
+}
+
+T = TypeVar("T", bound=tuple[torch.Tensor, ...])
+
+
+def cpu_kernels(library: NativeLibrary, threads: int, dense_dtype: torch.dtype) -> KernelSet:
+    """The set for this level; `threads` as torch has them."""
+    clock = StageClock()
+    operations = _Operations(library, threads, clock)
+    return KernelSet(
+        name=f"native {library.level}",
+        activation_dtype=torch.float32,
+        clock=clock,
+        prepare=_prepare,
+        rms_norm=operations.rms_norm,
+        fused_add_rms_norm=operations.fused_add_rms_norm,
+        rope_and_store_kv=operations.rope_and_store_kv,
+        attention_prefill=reference.attention_prefill,
+        attention_decode=operations.attention_decode,
+        silu_and_mul=operations.silu_and_mul,
+        embedding=operations.embedding,
+        linear=CpuLinear(operations.recorder, dense_dtype),
+        top_k=operations.top_k,
+        record=operations.record,
+    )
+
+
+def _prepare(weight: KernelWeight) -> KernelWeight:
+    """Quantized weights in tiles, dense ones as they are."""
+    if isinstance(weight, GroupedWeight) and can_tile(weight):
+        return tile(weight)
+    return weight
+
+
+class _Operations:
+    """One method an operation; outputs are fresh tensors."""
+
+    def __init__(self, library: NativeLibrary, threads: int, clock: StageClock) -> None:
+        self.recorder = Recorder(library, threads, clock)
+        self._threads = threads
+        self._span = library.attention_span
+
+    def record(self, run: Callable[[], T]) -> tuple[T, Recording]:
+        """A tape of what `run` calls, or, where it cannot be written down, `run` itself."""
+        try:
+            return self.recorder.record(run)
+        except NotRecordable:
+            return reference.record(run)
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """See reference."""
+        return self._norm(None, x, weight, eps)
+
+    def fused_add_rms_norm(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        """See reference."""
+        return self._norm(x, residual, weight, eps)
+
+    def _norm(
+        self, delta: torch.Tensor | None, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        out = torch.empty_like(residual)
+        rows, hidden = residual.shape
+        op = RmsNorm(rows=rows, hidden=hidden, eps=eps)
+        op.delta = None if delta is None else delta.data_ptr()
+        op.residual, op.weight, op.out = residual.data_ptr(), weight.data_ptr(), out.data_ptr()
+        kept = (residual, weight, out) if delta is None else (delta, residual, weight, out)
+        self.recorder.emit(op, *kept)
+        return out
+
+    def rope_and_store_kv(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        positions: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        slot_mapping: torch.Tensor,
+    ) -> torch.Tensor:
+        """See reference. Heads of a token must be contiguous."""
+        rows, num_heads, head_dim = q.shape
+        if head_dim > MAX_HEAD_DIM:
+            self.recorder.refuse_to_record()
+            return reference.rope_and_store_kv(
+                q, k, v, positions, cos, sin, k_cache, v_cache, slot_mapping
+            )
+        out = torch.empty(rows, num_heads, head_dim)
+        op = RopeStore(
+            rows=rows,
+            num_heads=num_heads,
+            num_kv_heads=k.shape[1],
+            head_dim=head_dim,
+            half=cos.shape[1],
+            q=q.data_ptr(),
+            k=k.data_ptr(),
+            v=v.data_ptr(),
+            q_stride=q.stride(0),
+            k_stride=k.stride(0),
+            v_stride=v.stride(0),
+            positions=positions.data_ptr(),
+            cos=cos.data_ptr(),
+            sin=sin.data_ptr(),
+            q_out=out.data_ptr(),
+            kv_format=FORMATS[k_cache.dtype],
+            k_cache=k_cache.data_ptr(),
+            v_cache=v_cache.data_ptr(),
+            slot_mapping=slot_mapping.data_ptr(),
+        )
+        self.recorder.emit(op, q, k, v, positions, cos, sin, out, k_cache, v_cache, slot_mapping)
+        return out
+
+    def attention_decode(
+        self,
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        block_tables: torch.Tensor,
+        context_lens: torch.Tensor,
+        scale: float,
+    ) -> torch.Tensor:
+        """See reference."""
+        rows, num_heads, head_dim = q.shape
+        _, block_size, num_kv_heads, _ = k_cache.shape
+        table_width = block_tables.shape[1]
+        out = torch.empty_like(q)
+        spans = -(-table_width * block_size // self._span)
+        partial = torch.empty(rows * num_heads * spans * (2 + head_dim))
+        op = AttentionDecode(
+            rows=rows,
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            block_size=block_size,
+            table_width=table_width,
+            scale=scale,
+            q=q.data_ptr(),
+            kv_format=FORMATS[k_cache.dtype],
+            k_cache=k_cache.data_ptr(),
+            v_cache=v_cache.data_ptr(),
+            block_tables=block_tables.data_ptr(),
+            context_lens=context_lens.data_ptr(),
+            partial=partial.data_ptr(),
+            out=out.data_ptr(),
+        )
+        self.recorder.emit(op, q, k_cache, v_cache, block_tables, context_lens, partial, out)
+        return out
+
+    def silu_and_mul(self, x: torch.Tensor) -> torch.Tensor:
+        """See reference."""
+        rows, width = x.shape[0], x.shape[1] // 2
+        out = torch.empty(rows, width)
+        op = SiluMul(rows=rows, width=width, x=x.data_ptr(), out=out.data_ptr())
+        self.recorder.emit(op, x, out)
+        return out
+
+    def embedding(
+        self, ids: torch.Tensor, weight: KernelWeight, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """See reference; `dtype` is FP32."""
+        if isinstance(weight, GroupedWeight):
+            self.recorder.refuse_to_record()
+            return reference.embedding(ids, weight, dtype)
+        native, data = native_weight(weight)
+        out = torch.empty(ids.shape[0], weight.shape[1])
+        op = Embed(rows=ids.shape[0], weight=native, ids=ids.data_ptr(), out=out.data_ptr())
+        self.recorder.emit(op, ids, data, out)
+        return out
+
+    def top_k(self, logits: torch.Tensor, inverse_temperature: torch.Tensor, k: int) -> TopK:
+        """See reference."""
+        rows, vocab = logits.shape
+        values, ids = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
+        log_sum = torch.empty(rows)
+        heap_values = torch.empty(self._threads, k)
+        heap_ids = torch.empty(self._threads, k, dtype=torch.int64)
+        partial = torch.empty(self._threads, 2)
+        op = TopKOp(
+            rows=rows,
+            vocab=vocab,
+            k=k,
+            logits=logits.data_ptr(),
+            inverse_temperature=inverse_temperature.data_ptr(),
+            values=values.data_ptr(),
+            ids=ids.data_ptr(),
+            log_sum=log_sum.data_ptr(),
+            heap_values=heap_values.data_ptr(),
+            heap_ids=heap_ids.data_ptr(),
+            partial=partial.data_ptr(),
+        )
+        kept = (logits, inverse_temperature, values, ids, log_sum, heap_values, heap_ids, partial)
+        self.recorder.emit(op, *kept)
+        return TopK(values, ids, log_sum)

@@ -1,0 +1,2 @@
+/* The kernels for one instruction level: setup.py gives the flags. */
+#include "replay.h"

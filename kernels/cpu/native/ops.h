@@ -1,0 +1,163 @@
+/* The operations and their arguments. kernels/cpu/structs.py mirrors every struct here.
+ *
+ * T tokens or rows, Hq query heads, Hk key/value heads, D head dimension. Activations are FP32 and
+ * row-major; lengths, positions and tables are int64 as torch has them. A struct is filled once and
+ * run many times: what changes between runs lies behind its pointers.
+ */
+#ifndef PS_OPS_H
+#define PS_OPS_H
+
+#include <stdint.h>
+
+typedef enum {
+    PS_EMBED,
+    PS_RMS_NORM,
+    PS_LINEAR,
+    PS_ROPE_STORE,
+    PS_ATTENTION_DECODE,
+    PS_SILU_MUL,
+    PS_TOP_K,
+    PS_EXPAND,
+} ps_kind;
+
+typedef enum { PS_FP32, PS_BF16, PS_FP16, PS_INT8, PS_INT4 } ps_format;
+
+/* Every operation begins with this. `stage` is where its time is booked. */
+typedef struct {
+    int32_t kind;
+    int32_t stage;
+} ps_op;
+
+/* [num_out, num_in]. Dense formats are row-major. INT8 and INT4 lie in tiles of PS_TILE outputs,
+ * see kernels/weights.py: TiledWeight. */
+typedef struct {
+    int32_t format;
+    int32_t group_size;
+    int32_t has_minimum;
+    int32_t padded_in; /* num_in rounded up to PS_BLOCK */
+    int64_t num_out;
+    int64_t num_in;
+    const void *data;
+} ps_weight;
+
+#define PS_TILE 16  /* outputs that lie interleaved */
+#define PS_BLOCK 32 /* inputs that share a scale of the quantized activations */
+
+/* out [T, num_in] = rows `ids` of the weight. */
+typedef struct {
+    ps_op op;
+    int64_t rows;
+    ps_weight weight;
+    const int64_t *ids;
+    float *out;
+} ps_embed;
+
+/* residual += delta (unless delta is null); out = RMSNorm(residual) * weight, [T, hidden]. */
+typedef struct {
+    ps_op op;
+    int64_t rows;
+    int64_t hidden;
+    float eps;
+    const float *delta;
+    float *residual;
+    const float *weight;
+    float *out;
+} ps_rms_norm;
+
+/* out [T, num_out] = x [T, num_in] weight^T + bias. `codes`, `scales` and `sums` are scratch for
+ * x quantized to 16 bits: T * padded_in codes, [T, padded_in / PS_BLOCK] twice. */
+typedef struct {
+    ps_op op;
+    int64_t rows;
+    ps_weight weight;
+    const float *x;
+    int64_t x_stride;
+    const float *bias;
+    float *out;
+    int64_t out_stride;
+    int16_t *codes;
+    float *scales;
+    float *sums;
+} ps_linear;
+
+/* Rotate q and k by their positions; q_out [T, Hq, D]; k and v go to their slots. Strides in
+ * floats between tokens; heads of a token are contiguous. */
+typedef struct {
+    ps_op op;
+    int64_t rows;
+    int32_t num_heads;
+    int32_t num_kv_heads;
+    int32_t head_dim;
+    int32_t half; /* pairs that rotate */
+    const float *q;
+    const float *k;
+    const float *v;
+    int64_t q_stride;
+    int64_t k_stride;
+    int64_t v_stride;
+    const int64_t *positions;
+    const float *cos; /* [positions, half] */
+    const float *sin;
+    float *q_out;
+    int32_t kv_format;
+    void *k_cache; /* [blocks, block_size, Hk, D] */
+    void *v_cache;
+    const int64_t *slot_mapping;
+} ps_rope_store;
+
+/* One query a row over its paged blocks; out [T, Hq, D]. `partial` is scratch, see attention.h. */
+typedef struct {
+    ps_op op;
+    int64_t rows;
+    int32_t num_heads;
+    int32_t num_kv_heads;
+    int32_t head_dim;
+    int32_t block_size;
+    int64_t table_width;
+    float scale;
+    const float *q;
+    int32_t kv_format;
+    const void *k_cache;
+    const void *v_cache;
+    const int64_t *block_tables; /* [T, table_width] */
+    const int64_t *context_lens; /* [T] */
+    float *partial;
+    float *out;
+} ps_attention_decode;
+
+/* out [T, width] = silu(x[:, :width]) * x[:, width:]. */
+typedef struct {
+    ps_op op;
+    int64_t rows;
+    int64_t width;
+    const float *x;
+    float *out;
+} ps_silu_mul;
+
+/* The k largest of each row, in order, and log(sum(exp((logits - largest) * inverse_temperature))).
+ * Scratch: `heap_values` and `heap_ids` [threads, k], `partial` [threads, 2]. */
+typedef struct {
+    ps_op op;
+    int64_t rows;
+    int64_t vocab;
+    int64_t k;
+    const float *logits;
+    const float *inverse_temperature; /* [T] */
+    float *values;                    /* [T, k] */
+    int64_t *ids;                     /* [T, k] */
+    float *log_sum;                   /* [T] */
+    float *heap_values;
+    int64_t *heap_ids;
+    float *partial;
+} ps_top_k;
+
+/* out [num_in, num_out] = a tiled weight as FP32, or as BF16, transposed: what a dense product of
+ * many rows takes. */
+typedef struct {
+    ps_op op;
+    ps_weight weight;
+    int32_t to_bf16;
+    void *out;
+} ps_expand;
+
+#endif

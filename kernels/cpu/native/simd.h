@@ -1,0 +1,292 @@
+/* One vector vocabulary for all instruction levels.
+ *
+ * A `vf` holds VF_LANES floats, a `vi` as many int32. Every function is one or a few instructions.
+ * The level is chosen by the compiler's flags; kernels are written once against these names.
+ */
+#ifndef PS_SIMD_H
+#define PS_SIMD_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+/* Before loops of constant length over register arrays, which must not become memory. */
+#define UNROLL _Pragma("GCC unroll 16")
+
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+
+#include <immintrin.h>
+#define PS_LEVEL "avx512vnni"
+#define VF_LANES 16
+typedef __m512 vf;
+typedef __m512i vi;
+
+INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
+INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
+INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+INLINE vf vf_abs(vf a) { return _mm512_abs_ps(a); }
+INLINE float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
+INLINE float vf_max_lane(vf a) { return _mm512_reduce_max_ps(a); }
+INLINE vf vf_from_bf16(const uint16_t *p) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+INLINE vf vf_from_fp16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+INLINE void vf_to_fp16(uint16_t *p, vf x) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+INLINE vi vi_zero(void) { return _mm512_setzero_si512(); }
+INLINE vi vi_round(vf x) { return _mm512_cvtps_epi32(x); }
+INLINE vf vi_to_float(vi x) { return _mm512_cvtepi32_ps(x); }
+INLINE vf vf_scale_exponent(vf x, vi n) {
+    vi bits = _mm512_castps_si512(x);
+    return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_slli_epi32(n, 23)));
+}
+INLINE void vi_store_i16(int16_t *p, vi x) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(x));
+}
+INLINE vi pair_i8(const int8_t *p) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
+}
+INLINE vi pair_u8(const uint8_t *p) {
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)p));
+}
+INLINE vi pair_low_nibble(vi x) { return _mm512_and_si512(x, _mm512_set1_epi16(15)); }
+INLINE vi pair_high_nibble(vi x) { return _mm512_srli_epi16(x, 4); }
+INLINE vi pair_broadcast(const int16_t *p) {
+    int32_t pair;
+    memcpy(&pair, p, 4);
+    return _mm512_set1_epi32(pair);
+}
+INLINE vi pair_dot(vi acc, vi a, vi b) { return _mm512_dpwssd_epi32(acc, a, b); }
+INLINE vi pair_first(vi x) { return _mm512_srai_epi32(_mm512_slli_epi32(x, 16), 16); }
+INLINE vi pair_second(vi x) { return _mm512_srai_epi32(x, 16); }
+
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+
+#include <immintrin.h>
+#define PS_LEVEL "avx2"
+#define VF_LANES 8
+typedef __m256 vf;
+typedef __m256i vi;
+
+INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
+INLINE vf vf_set(float x) { return _mm256_set1_ps(x); }
+INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+INLINE vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+INLINE float vf_sum(vf a) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+INLINE float vf_max_lane(vf a) {
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+INLINE vf vf_from_bf16(const uint16_t *p) {
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+INLINE vf vf_from_fp16(const uint16_t *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+INLINE void vf_to_fp16(uint16_t *p, vf x) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+INLINE vi vi_zero(void) { return _mm256_setzero_si256(); }
+INLINE vi vi_round(vf x) { return _mm256_cvtps_epi32(x); }
+INLINE vf vi_to_float(vi x) { return _mm256_cvtepi32_ps(x); }
+INLINE vf vf_scale_exponent(vf x, vi n) {
+    vi bits = _mm256_castps_si256(x);
+    return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_slli_epi32(n, 23)));
+}
+INLINE void vi_store_i16(int16_t *p, vi x) {
+    __m128i packed = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storeu_si128((__m128i *)p, packed);
+}
+INLINE vi pair_i8(const int8_t *p) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
+}
+INLINE vi pair_u8(const uint8_t *p) {
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
+}
+INLINE vi pair_low_nibble(vi x) { return _mm256_and_si256(x, _mm256_set1_epi16(15)); }
+INLINE vi pair_high_nibble(vi x) { return _mm256_srli_epi16(x, 4); }
+INLINE vi pair_broadcast(const int16_t *p) {
+    int32_t pair;
+    memcpy(&pair, p, 4);
+    return _mm256_set1_epi32(pair);
+}
+INLINE vi pair_dot(vi acc, vi a, vi b) {
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+    /* Without this GCC loads all inputs first and spills the sums. */
+    __asm__("" : "+x"(acc));
+    return acc;
+}
+INLINE vi pair_first(vi x) { return _mm256_srai_epi32(_mm256_slli_epi32(x, 16), 16); }
+INLINE vi pair_second(vi x) { return _mm256_srai_epi32(x, 16); }
+
+#else /* any processor: the compiler's own vectors of 16 bytes */
+
+#define PS_LEVEL "baseline"
+#define VF_LANES 4
+typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vi __attribute__((vector_size(16)));
+typedef int16_t i16x8 __attribute__((vector_size(16)));
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef int8_t i8x8 __attribute__((vector_size(8)));
+typedef uint8_t u8x8 __attribute__((vector_size(8)));
+
+INLINE vf vf_zero(void) { return (vf){0}; }
+INLINE vf vf_set(float x) { return (vf){x, x, x, x}; }
+INLINE vf vf_load(const float *p) {
+    vf x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+INLINE void vf_store(float *p, vf x) { memcpy(p, &x, sizeof x); }
+INLINE vf vf_add(vf a, vf b) { return a + b; }
+INLINE vf vf_sub(vf a, vf b) { return a - b; }
+INLINE vf vf_mul(vf a, vf b) { return a * b; }
+INLINE vf vf_div(vf a, vf b) { return a / b; }
+INLINE vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
+INLINE vf vf_pick(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
+INLINE vf vf_max(vf a, vf b) { return vf_pick(a > b, a, b); }
+INLINE vf vf_min(vf a, vf b) { return vf_pick(a < b, a, b); }
+INLINE vf vf_abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
+INLINE float vf_sum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+INLINE float vf_max_lane(vf a) {
+    float m = a[0];
+    for (int i = 1; i < 4; i++) m = a[i] > m ? a[i] : m;
+    return m;
+}
+INLINE float fp16_to_float(uint16_t h) {
+    /* Shift the mantissa into place and rescale: right for subnormals too (no inf or nan here). */
+    uint32_t bits = ((uint32_t)(h & 0x8000) << 16) | ((uint32_t)(h & 0x7fff) << 13);
+    float x;
+    memcpy(&x, &bits, 4);
+    return x * 0x1p112f;
+}
+INLINE uint16_t float_to_fp16(float x) {
+    uint32_t bits, sign;
+    memcpy(&bits, &x, 4);
+    sign = (bits >> 16) & 0x8000;
+    bits &= 0x7fffffff;
+    if (bits >= 0x477ff000) return (uint16_t)(sign | (bits > 0x7f800000 ? 0x7e00 : 0x7c00));
+    if (bits < 0x38800000) { /* subnormal: let the adder round to the last place */
+        float y;
+        memcpy(&y, &bits, 4);
+        y += 0.5f;
+        memcpy(&bits, &y, 4);
+        return (uint16_t)(sign | (bits - 0x3f000000));
+    }
+    bits += 0xfff + ((bits >> 13) & 1);
+    return (uint16_t)(sign | ((bits - 0x38000000) >> 13));
+}
+INLINE vf vf_from_bf16(const uint16_t *p) {
+    vi bits;
+    for (int i = 0; i < 4; i++) bits[i] = (int32_t)((uint32_t)p[i] << 16);
+    return (vf)bits;
+}
+INLINE vf vf_from_fp16(const uint16_t *p) {
+    vf x;
+    for (int i = 0; i < 4; i++) x[i] = fp16_to_float(p[i]);
+    return x;
+}
+INLINE void vf_to_fp16(uint16_t *p, vf x) {
+    for (int i = 0; i < 4; i++) p[i] = float_to_fp16(x[i]);
+}
+INLINE vi vi_zero(void) { return (vi){0}; }
+INLINE vi vi_round(vf x) {
+    vi n;
+    for (int i = 0; i < 4; i++) n[i] = (int32_t)lrintf(x[i]);
+    return n;
+}
+INLINE vf vi_to_float(vi x) { return __builtin_convertvector(x, vf); }
+INLINE vf vf_scale_exponent(vf x, vi n) { return (vf)((vi)x + (n << 23)); }
+INLINE void vi_store_i16(int16_t *p, vi x) {
+    for (int i = 0; i < 4; i++) p[i] = (int16_t)x[i];
+}
+INLINE vi pair_i8(const int8_t *p) {
+    i8x8 x;
+    memcpy(&x, p, 8);
+    return (vi) __builtin_convertvector(x, i16x8);
+}
+INLINE vi pair_u8(const uint8_t *p) {
+    u8x8 x;
+    memcpy(&x, p, 8);
+    return (vi) __builtin_convertvector(x, i16x8);
+}
+INLINE vi pair_low_nibble(vi x) { return (vi)((i16x8)x & 15); }
+INLINE vi pair_high_nibble(vi x) { return (vi)((i16x8)x >> 4); }
+INLINE vi pair_broadcast(const int16_t *p) {
+    int32_t pair;
+    memcpy(&pair, p, 4);
+    return (vi){pair, pair, pair, pair};
+}
+INLINE vi pair_dot(vi acc, vi a, vi b) {
+    i32x8 products =
+        __builtin_convertvector((i16x8)a, i32x8) * __builtin_convertvector((i16x8)b, i32x8);
+    vi even = {products[0], products[2], products[4], products[6]};
+    vi odd = {products[1], products[3], products[5], products[7]};
+    return acc + even + odd;
+}
+INLINE vi pair_first(vi x) { return (x << 16) >> 16; }
+INLINE vi pair_second(vi x) { return x >> 16; }
+
+#endif
+
+INLINE float bf16_to_float(uint16_t h) {
+    uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+INLINE uint16_t float_to_bf16(float x) { /* round to nearest even, nan stays nan */
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)((bits >> 16) | 64);
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+/* e^x within 2 units in the last place: 2^n times a polynomial on |r| <= ln(2)/2 (Taylor, degree 7
+ * is enough there). Below -87 the result is the smallest normal number's neighbourhood, near 0. */
+INLINE vf vf_exp(vf x) {
+    x = vf_min(vf_max(x, vf_set(-87.0f)), vf_set(88.0f));
+    vi n = vi_round(vf_mul(x, vf_set(1.44269504f)));
+    vf k = vi_to_float(n);
+    vf r = vf_fma(k, vf_set(-0.693359375f), x);
+    r = vf_fma(k, vf_set(2.12194440e-4f), r);
+    vf y = vf_set(1.0f / 5040);
+    y = vf_fma(y, r, vf_set(1.0f / 720));
+    y = vf_fma(y, r, vf_set(1.0f / 120));
+    y = vf_fma(y, r, vf_set(1.0f / 24));
+    y = vf_fma(y, r, vf_set(1.0f / 6));
+    y = vf_fma(y, r, vf_set(0.5f));
+    y = vf_fma(y, r, vf_set(1.0f));
+    y = vf_fma(y, r, vf_set(1.0f));
+    return vf_scale_exponent(y, n);
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* Embedding, norm, rotation with KV store, gated activation: little work, split by rows and heads. */
+#ifndef PS_SMALL_OPS_H
+#define PS_SMALL_OPS_H
+
+#include "linear_dense.h"
+#include "linear_grouped.h"
+
+static void embed(const ps_embed *op, const ps_member *me) {
+    int64_t begin, end;
+    ps_share(me, op->rows, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        float *out = op->out + row * op->weight.num_in;
+        if (op->weight.format >= PS_INT8) embed_grouped(&op->weight, op->ids[row], out);
+        else embed_dense(&op->weight, op->ids[row], out);
+    }
+}
+
+static void rms_norm_row(const ps_rms_norm *op, int64_t row) {
+    const int64_t hidden = op->hidden;
+    float *x = op->residual + row * hidden, *out = op->out + row * hidden;
+    const float *delta = op->delta ? op->delta + row * hidden : 0;
+    vf squares = vf_zero();
+    float tail = 0.0f;
+    int64_t i = 0;
+    for (; i + VF_LANES <= hidden; i += VF_LANES) {
+        vf value = vf_load(x + i);
+        if (delta) {
+            value = vf_add(value, vf_load(delta + i));
+            vf_store(x + i, value);
+        }
+        squares = vf_fma(value, value, squares);
+    }
+    for (; i < hidden; i++) {
+        if (delta) x[i] += delta[i];
+        tail += x[i] * x[i];
+    }
+    float factor = 1.0f / sqrtf((vf_sum(squares) + tail) / (float)hidden + op->eps);
+    for (i = 0; i + VF_LANES <= hidden; i += VF_LANES)
+        vf_store(out + i, vf_mul(vf_mul(vf_load(x + i), vf_set(factor)), vf_load(op->weight + i)));
+    for (; i < hidden; i++) out[i] = x[i] * factor * op->weight[i];
+}
+
+static void rms_norm(const ps_rms_norm *op, const ps_member *me) {
+    int64_t begin, end;
+    ps_share(me, op->rows, &begin, &end);
+    for (int64_t row = begin; row < end; row++) rms_norm_row(op, row);
+}
+
+/* One head: pairs (i, i + half) turned by the position's angle, the rest copied. */
+INLINE void rotate(const float *x, const float *cos, const float *sin, int half, int dim, float *out) {
+    int i = 0;
+    for (; i + VF_LANES <= half; i += VF_LANES) {
+        vf a = vf_load(x + i), b = vf_load(x + half + i);
+        vf c = vf_load(cos + i), s = vf_load(sin + i);
+        vf_store(out + i, vf_sub(vf_mul(a, c), vf_mul(b, s)));
+        vf_store(out + half + i, vf_add(vf_mul(b, c), vf_mul(a, s)));
+    }
+    for (; i < half; i++) {
+        out[i] = x[i] * cos[i] - x[half + i] * sin[i];
+        out[half + i] = x[half + i] * cos[i] + x[i] * sin[i];
+    }
+    for (i = 2 * half; i < dim; i++) out[i] = x[i];
+}
+
+INLINE void store_as(int format, const float *x, int dim, void *cache, int64_t index) {
+    int i = 0;
+    if (format == PS_FP32) {
+        memcpy((float *)cache + index, x, (size_t)dim * 4);
+    } else if (format == PS_BF16) {
+        for (; i < dim; i++) ((uint16_t *)cache)[index + i] = float_to_bf16(x[i]);
+    } else {
+        uint16_t *to = (uint16_t *)cache + index, last[VF_LANES];
+        for (; i + VF_LANES <= dim; i += VF_LANES) vf_to_fp16(to + i, vf_load(x + i));
+        if (i == dim) return;
+        float padded[VF_LANES] = {0};
+        memcpy(padded, x + i, (size_t)(dim - i) * 4);
+        vf_to_fp16(last, vf_load(padded));
+        memcpy(to + i, last, (size_t)(dim - i) * 2);
+    }
+}
+
+#define MAX_HEAD_DIM 256
+
+static void rope_store(const ps_rope_store *op, const ps_member *me) {
+    const int heads = op->num_heads + op->num_kv_heads, dim = op->head_dim;
+    int64_t begin, end;
+    ps_share(me, op->rows * heads, &begin, &end);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t row = item / heads;
+        int head = (int)(item % heads);
+        const float *cos = op->cos + op->positions[row] * op->half;
+        const float *sin = op->sin + op->positions[row] * op->half;
+        if (head < op->num_heads) {
+            rotate(op->q + row * op->q_stride + head * dim, cos, sin, op->half, dim,
+                   op->q_out + (row * op->num_heads + head) * dim);
+            continue;
+        }
+        head -= op->num_heads;
+        float key[MAX_HEAD_DIM];
+        int64_t to = (op->slot_mapping[row] * op->num_kv_heads + head) * dim;
+        rotate(op->k + row * op->k_stride + head * dim, cos, sin, op->half, dim, key);
+        store_as(op->kv_format, key, dim, op->k_cache, to);
+        store_as(op->kv_format, op->v + row * op->v_stride + head * dim, dim, op->v_cache, to);
+    }
+}
+
+/* silu(g) * u = g * u / (1 + e^-g). */
+static void silu_mul(const ps_silu_mul *op, const ps_member *me) {
+    /* Whole vectors of one row: the last of a row may be short. */
+    int64_t vectors = (op->width + VF_LANES - 1) / VF_LANES, begin, end;
+    ps_share(me, op->rows * vectors, &begin, &end);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t row = item / vectors, i = item % vectors * VF_LANES, left = op->width - i;
+        const float *gate = op->x + row * 2 * op->width + i, *up = gate + op->width;
+        float *out = op->out + row * op->width + i, padded[3][VF_LANES];
+        if (left < VF_LANES) {
+            memset(padded, 0, sizeof padded);
+            memcpy(padded[0], gate, (size_t)left * 4);
+            memcpy(padded[1], up, (size_t)left * 4);
+            gate = padded[0];
+            up = padded[1];
+        }
+        vf g = vf_load(gate);
+        vf sigmoid = vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), g))));
+        vf y = vf_mul(vf_mul(g, sigmoid), vf_load(up));
+        if (left >= VF_LANES) {
+            vf_store(out, y);
+        } else {
+            vf_store(padded[2], y);
+            memcpy(out, padded[2], (size_t)left * 4);
+        }
+    }
+}
+
+#endif
