@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from kernels.gpu.attention_prefill import LOG2_E
-from kernels.gpu.launch import DOT_ROWS, OPTIONS, cdiv, dot_dtype, next_power_of_2
+from kernels.gpu.launch import DOT_ROWS, OPTIONS, cdiv, dot_dtype, next_power_of_2, packed
 
 # 8 key heads times this: two programs for each of a large GPU's 132 processors.
 MAX_SPLITS = 32
@@ -133,6 +133,7 @@ def attention_decode(
     Caches are contiguous [num_blocks, block_size, Hk, D]; block_tables int64 [B, blocks],
     rows may be apart. Products are of q's dtype, scores and sums FP32.
     """
+    q = packed(q)
     batch, num_heads, head_dim = q.shape
     _, block_size, num_kv_heads, _ = k_cache.shape
     share = num_heads // num_kv_heads

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.gpu.launch import DOT_ROWS, OPTIONS, cdiv, dot_dtype, next_power_of_2
+from kernels.gpu.launch import DOT_ROWS, OPTIONS, cdiv, dot_dtype, next_power_of_2, packed
 from kernels.reference import PrefillSpan
 
 LOG2_E = 1.4426950408889634
@@ -115,6 +115,7 @@ def attention_prefill(
     Caches are contiguous [num_blocks, block_size, Hk, D]; scores and sums are FP32, products of
     q's dtype.
     """
+    q = packed(q)
     tokens, num_heads, head_dim = q.shape
     out = torch.empty((tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
     start = 0

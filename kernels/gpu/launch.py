@@ -32,6 +32,11 @@ def dot_dtype(dtype: torch.dtype) -> tl.dtype:
     return _TL_DTYPES[dtype]
 
 
+def packed(x: torch.Tensor) -> torch.Tensor:
+    """x, or a copy where the last dimension does not lie in one piece, as the kernels assume."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
 def cdiv(a: int, b: int) -> int:
     """a / b rounded up."""
     return -(-a // b)

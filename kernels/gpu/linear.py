@@ -11,7 +11,7 @@ import triton
 from kernels.gpu import linear_int4, linear_int8
 from kernels.gpu.autotune import LinearConfig, Timer, TuningFile, fastest, time_on_device
 from kernels.gpu.dequantize import dequantize_into
-from kernels.gpu.launch import DOT_ROWS, cdiv
+from kernels.gpu.launch import DOT_ROWS, cdiv, packed
 from kernels.reference import LinearKernel
 from kernels.weights import GroupedWeight, Weight
 
@@ -127,7 +127,7 @@ def _can_multiply(weight: GroupedWeight) -> bool:
 
 
 def _multiply(x: torch.Tensor, weight: GroupedWeight, config: LinearConfig) -> torch.Tensor:
-    x = x if x.stride(1) == 1 else x.contiguous()
+    x = packed(x)
     if weight.bits == 4:
         return linear_int4.linear_int4(x, weight, config)
     return linear_int8.linear_int8(x, weight, config)

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.gpu.launch import OPTIONS, next_power_of_2
+from kernels.gpu.launch import OPTIONS, next_power_of_2, packed
 
 
 @triton.jit
@@ -50,6 +50,7 @@ def block_and_warps(hidden: int) -> tuple[int, int]:
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """As `reference.rms_norm`: x [T, hidden], rows may be apart; weight FP32 [hidden]."""
+    x = packed(x)
     rows, hidden = x.shape
     out = torch.empty((rows, hidden), dtype=x.dtype, device=x.device)
     block, warps = block_and_warps(hidden)
@@ -62,7 +63,13 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 def fused_add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> torch.Tensor:
-    """As `reference.fused_add_rms_norm`: `residual` [T, hidden] is changed in place."""
+    """As `reference.fused_add_rms_norm`: `residual` [T, hidden] is changed in place.
+
+    Raises ValueError when a row of `residual` does not lie in one piece.
+    """
+    if residual.stride(-1) != 1:
+        raise ValueError("the residual's rows must each lie in one piece")
+    x = packed(x)
     rows, hidden = x.shape
     out = torch.empty((rows, hidden), dtype=x.dtype, device=x.device)
     block, warps = block_and_warps(hidden)

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.gpu.launch import OPTIONS, cdiv, next_power_of_2
+from kernels.gpu.launch import OPTIONS, cdiv, next_power_of_2, packed
 
 BLOCK_HEADS = 8
 WARPS = 2
@@ -88,6 +88,7 @@ def rope_and_store_kv(
     Keys go into the cache unrounded by the activations' dtype: with an FP32 cache under BF16
     activations they are closer to exact than the reference's.
     """
+    q, k, v = packed(q), packed(k), packed(v)
     tokens, num_heads, head_dim = q.shape
     num_kv_heads, half = k.shape[1], cos.shape[1]
     q_out = torch.empty((tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)

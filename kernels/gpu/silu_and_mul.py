@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.gpu.launch import OPTIONS, cdiv
+from kernels.gpu.launch import OPTIONS, cdiv, packed
 
 BLOCK = 1024
 WARPS = 4
@@ -30,6 +30,7 @@ def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
 
     Rounded once, where torch rounds silu(gate) first: up to one unit in the last place apart.
     """
+    x = packed(x)
     rows, width = x.shape[0], x.shape[1] // 2
     out = torch.empty((rows, width), dtype=x.dtype, device=x.device)
     silu_and_mul_kernel[(rows, cdiv(width, BLOCK))](

@@ -69,6 +69,10 @@ def rms_norm(rig: Rig, dtype: torch.dtype, rows: int, hidden: int) -> None:
     actual = rig.ops.rms_norm(rows_apart(device_x), device_weight, EPS)
     assert actual.dtype == dtype
     check(actual, expected, tolerances.elementwise(dtype))
+    transposed = device_x.t().contiguous().t()
+    torch.testing.assert_close(
+        rig.ops.rms_norm(transposed, device_weight, EPS), actual, rtol=0, atol=0
+    )
 
 
 def fused_add_rms_norm(rig: Rig, dtype: torch.dtype, rows: int, hidden: int) -> None:
@@ -124,6 +128,16 @@ def rope_and_store_kv(
     coarser = max(dtype, cache_dtype, key=lambda kind: torch.finfo(kind).eps)
     for cache, expected_cache in zip(device_caches, expected_caches, strict=True):
         check(cache, expected_cache, tolerances.elementwise(coarser))
+
+
+def embedding(rig: Rig, kind: str, dtype: torch.dtype) -> None:
+    """Rows of a quantized table, each in one piece."""
+    make, shapes = WEIGHTS[kind]
+    weight = make(rig.randn(*shapes[0]))
+    ids = torch.tensor([3, shapes[0][0] - 1, 3])
+    actual = rig.ops.embedding(*rig.put(ids), place(weight, rig), dtype)
+    assert actual.is_contiguous()
+    check(actual, dequantize(weight)[ids], tolerances.elementwise(dtype))
 
 
 WEIGHTS: dict[str, tuple[Callable[[torch.Tensor], GroupedWeight], list[tuple[int, int]]]] = {
@@ -305,14 +319,18 @@ def attention_decode(
 Case = Callable[[Rig], None]
 
 
-def _cases() -> dict[str, Case]:
-    """All of them by name."""
+def _add(cases: dict[str, Case], function: Callable[..., None], *args: object) -> None:
+    words = " ".join(str(arg).removeprefix("torch.") for arg in args)
+    names = function.__code__.co_varnames[1 : 1 + len(args)]
+    cases[f"{function.__name__}: {words}"] = partial(
+        function, **dict(zip(names, args, strict=True))
+    )
+
+
+def _small_cases() -> dict[str, Case]:
+    """Odd shapes, few programs each: the interpreter takes a millisecond for one."""
     cases: dict[str, Case] = {}
-
-    def add(function: Callable[..., None], *args: object) -> None:
-        words = " ".join(str(arg).removeprefix("torch.") for arg in args)
-        cases[f"{function.__name__}: {words}"] = partial(function, **_named(function, args))
-
+    add = partial(_add, cases)
     for dtype in DTYPES.values():
         for rows, hidden in ((1, 1), (5, 64), (1, 123), (3, 576), (2, 4096)):
             add(rms_norm, dtype, rows, hidden)
@@ -344,6 +362,8 @@ def _cases() -> dict[str, Case]:
             ((20, 1, 16), 16, (33, 70)),
         ):
             add(attention_decode, dtype, dtype, heads, size, lengths)
+    for kind in ("int8 by channel", "int4 groups of 32"):
+        add(embedding, kind, FP16)
     add(rope_and_store_kv, FP16, BF16, 3, (4, 2), (16, 16))
     add(rope_and_store_kv, FP16, FP32, 3, (4, 2), (16, 16))
     add(attention_prefill, FP16, FP32, (4, 2, 16), 16, ((40, 70),))
@@ -357,9 +377,21 @@ def _cases() -> dict[str, Case]:
     return cases
 
 
-def _named(function: Callable[..., None], args: Sequence[object]) -> dict[str, object]:
-    names = function.__code__.co_varnames[1 : 1 + len(args)]
-    return dict(zip(names, args, strict=True))
+def _large_cases() -> dict[str, Case]:
+    """The shapes of Llama-3.1-8B, for a GPU: programs that run at once, splits, long contexts."""
+    cases: dict[str, Case] = {}
+    add = partial(_add, cases)
+    for dtype in (BF16, FP16):
+        for shape in ((6144, 4096), (4096, 14336)):
+            for rows in (1, 2, 16, 64):
+                add(linear, "int8 by channel", dtype, rows, shape)
+                add(linear, "int4 groups of 32", dtype, rows, shape)
+        add(attention_prefill, dtype, dtype, (32, 8, 128), 16, ((1000, 1000), (300, 5003)))
+        add(attention_decode, dtype, dtype, (32, 8, 128), 16, (16384, 1, 4097))
+        add(fused_add_rms_norm, dtype, 513, 4096)
+        add(silu_and_mul, dtype, 513, 14336)
+    return cases
 
 
-CASES = _cases()
+CASES = _small_cases()
+LARGE_CASES = _large_cases()

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 import torch
 
 from kernels.gpu.kernel_set import gpu_kernels
-from tests.kernels.gpu.cases import CASES, Rig
+from tests.kernels.gpu.cases import CASES, LARGE_CASES, Rig
 from tests.kernels.gpu.tolerances import FP16, FP32
 
 
@@ -28,7 +28,7 @@ def run_case(name: str, device: torch.device, seed: int) -> str | None:
     dense_dtype = next((d for d in (torch.bfloat16, FP16) if f" {d}"[7:] in name), FP32)
     ops = gpu_kernels(dense_dtype, dense_dtype)
     try:
-        CASES[name](Rig(ops, device, seed))
+        (CASES | LARGE_CASES)[name](Rig(ops, device, seed))
     except Exception as error:  # noqa: BLE001  whatever it is, it is this case's result
         where = traceback.format_exc(limit=-4)
         return f"{type(error).__name__}: {error}\n{where}"

@@ -1,0 +1,481 @@
+"""Are the GPU's kernels right, and how fast is a model of Llama-3.1-8B's shape? Without Qt.
+
+    python -m tests.benchmarks.gpu_check [--quick] [--interpret]
+
+needs an NVIDIA GPU with 24 GB, torch 2.11 and Triton 3.6 or newer, and ends within 8 minutes on a
+data-centre GPU. It compares every kernel with its reference on fresh random inputs, a small model
+with the same model on torch's operations, and a replayed step with a computed one. Then it builds
+random-weight models in BF16, INT8 and INT4 on the GPU and times decode at 1k and 16k tokens of
+context and prefill of 2k and 8k tokens, beside Hugging Face transformers where that is installed.
+--quick leaves out INT8, 16k, 8k and transformers. --interpret does the small checks in Triton's
+interpreter and needs no GPU. The tables come last. Exit code 1: something differs, or no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from engine.kv_cache import KVCache
+from engine.layers.attention_metadata import DecodeMetadata, PrefillMetadata
+from engine.layers.linear import Linear
+from engine.loading.model_config import ModelConfig, RopeScaling, expected_tensors
+from engine.models.llama import LlamaModel
+from kernels.recording import CancelCell
+from kernels.reference import PrefillSpan
+from kernels.select import KernelSet, torch_kernels
+from kernels.weights import DenseWeight, GroupedWeight, KernelWeight, Weight
+from tests.kernels.gpu.cases import CASES, LARGE_CASES
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 8 * 60
+BLOCK_SIZE = 16
+
+LLAMA_8B = ModelConfig(
+    architecture="llama",
+    vocab_size=128256,
+    hidden_size=4096,
+    intermediate_size=14336,
+    num_layers=32,
+    num_heads=32,
+    num_kv_heads=8,
+    head_dim=128,
+    rms_norm_eps=1e-5,
+    rope_theta=500000.0,
+    rope_scaling=RopeScaling("llama3", 8.0, 8192),
+    context_length=131072,
+    tie_word_embeddings=False,
+)
+TINY = replace(
+    LLAMA_8B,
+    vocab_size=67,
+    hidden_size=64,
+    intermediate_size=96,
+    num_layers=2,
+    num_heads=5,
+    num_kv_heads=1,
+    head_dim=32,
+)
+# Of logits near 1, computed in FP32 by other kernels in another order.
+TINY_TOLERANCE = 1e-3
+
+
+class RandomSource:
+    """Stands in for engine's WeightSource: weights made on the device, of variance 1 / inputs."""
+
+    def __init__(
+        self, config: ModelConfig, weight_format: str, kernels: KernelSet, device: torch.device
+    ) -> None:
+        self._shapes = expected_tensors(config)
+        self._format = weight_format
+        self._kernels = kernels
+        self._device = device
+        self._rng = torch.Generator(device).manual_seed(0)
+
+    def linear(self, names: list[str]) -> Linear:
+        """The product over the weights that share an input."""
+        weights = [self._weight(f"{name}.weight", self._format) for name in names]
+        return Linear(weights, [None] * len(weights), self._kernels)
+
+    def head(self, name: str) -> Linear:
+        """The output projection, in INT8 under INT4, as the engine keeps it."""
+        return Linear([self._weight(f"{name}.weight", self._head_format)], [None], self._kernels)
+
+    def embedding(self, name: str) -> KernelWeight:
+        """The token embedding [vocab, hidden]."""
+        return self._kernels.prepare(self._weight(name, self._head_format))
+
+    def vector(self, name: str) -> torch.Tensor:
+        """A norm's weights: all 1."""
+        return torch.ones(self._shapes[name], device=self._device)
+
+    @property
+    def _head_format(self) -> str:
+        return "int8" if self._format == "int4" else self._format
+
+    def _weight(self, name: str, weight_format: str) -> Weight:
+        num_out, num_in = self._shapes[name]
+        deviation = num_in**-0.5
+        if weight_format == "int8":
+            codes = self._random_bytes(1, num_in, num_out).view(torch.int8).clamp_(min=-127)
+            scale = torch.full((1, num_out), deviation / 73, device=self._device)
+            return GroupedWeight(8, codes, scale.half(), None)
+        if weight_format == "int4":
+            groups = num_in // 32
+            codes = self._random_bytes(groups, 16, num_out)
+            scale = torch.full((groups, num_out), deviation / 4.6, device=self._device)
+            return GroupedWeight(4, codes, scale.half(), (-7.5 * scale).half())
+        dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[weight_format]
+        weight = torch.empty(num_out, num_in, dtype=dtype, device=self._device)
+        return DenseWeight(weight.normal_(0, deviation, generator=self._rng))
+
+    def _random_bytes(self, *shape: int) -> torch.Tensor:
+        codes = torch.empty(shape, dtype=torch.uint8, device=self._device)
+        return codes.random_(0, 256, generator=self._rng)
+
+
+def build(
+    config: ModelConfig, weight_format: str, kernels: KernelSet, device: torch.device, context: int
+) -> LlamaModel:
+    """A model with random weights and rotary tables for `context` tokens."""
+    model = LlamaModel(config, kernels, device)
+    source = RandomSource(config, weight_format, kernels, device)
+    for _ in model.load(source, context):  # type: ignore[arg-type]
+        pass
+    return model
+
+
+def tune(model: LlamaModel) -> None:
+    """Choose configurations for all shapes that the model multiplies with."""
+    for linear in (*model.layers[0].linears, model.head):
+        for weight, _ in linear.parts:
+            model.kernels.linear.tune(weight)
+
+
+@dataclass
+class Chat:
+    """One sequence in a cache of its own: a prompt of any length, then steps of one token."""
+
+    model: LlamaModel
+    context: int
+    cache_dtype: torch.dtype
+    ids: torch.Tensor = field(init=False)
+    positions: torch.Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        device, blocks = self.model.device, -(-self.context // BLOCK_SIZE)
+        groups = LlamaModel.kv_cache_groups(self.model.config, self.cache_dtype)
+        self.cache = KVCache(groups, blocks, BLOCK_SIZE, device)
+        # Blocks in an order that nothing may rely on.
+        self.table = (torch.randperm(blocks) + 1).to(device)
+        self.ids, self.positions = (
+            torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2)
+        )
+        self.step_metadata = DecodeMetadata(
+            torch.zeros(1, dtype=torch.int64, device=device),
+            self.table[None],
+            torch.ones(1, dtype=torch.int64, device=device),
+        )
+
+    def prefill(self, ids: torch.Tensor) -> torch.Tensor:
+        """Logits [1, vocab] after the last of ids [T], the sequence's first tokens."""
+        positions = torch.arange(len(ids), device=self.model.device)
+        slots = self.table[positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE
+        table = self.table[: -(-len(ids) // BLOCK_SIZE)]
+        metadata = PrefillMetadata(slots, (PrefillSpan(len(ids), len(ids), table),))
+        hidden = self.model.forward(ids, positions, self.cache, (metadata,), CancelCell())
+        return self.model.logits(hidden[-1:])
+
+    def set_step(self, token: int, position: int) -> None:
+        """What the next step computes: `token` at `position`, after as many tokens."""
+        metadata = self.step_metadata
+        self.ids.fill_(token)
+        self.positions.fill_(position)
+        metadata.context_lens.fill_(position + 1)
+        block = self.table[position // BLOCK_SIZE]
+        metadata.slot_mapping.copy_(block * BLOCK_SIZE + position % BLOCK_SIZE)
+
+    def step(self) -> tuple[torch.Tensor]:
+        """Logits [1, vocab] of one decode step."""
+        metadata = (self.step_metadata,)
+        hidden = self.model.forward(self.ids, self.positions, self.cache, metadata, CancelCell())
+        return (self.model.logits(hidden),)
+
+
+@dataclass
+class Report:
+    """What goes into the tables at the end, and whether anything was wrong."""
+
+    checks: list[tuple[str, str]] = field(default_factory=list)
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    failed: bool = False
+
+    def check(self, name: str, passed: bool, words: str) -> None:
+        """A line of the first table."""
+        self.failed |= not passed
+        self.checks.append((name, f"{'ok' if passed else 'WRONG'}, {words}"))
+
+    def print(self) -> None:
+        """Both tables."""
+        _print_table(("check", "result"), self.checks)
+        if self.rows:
+            print()
+            header = ("weights", "work", "time", "rate", "share of measured peak")
+            _print_table(header, self.rows)
+
+
+def _print_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    for line in lines:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
+
+
+def check_cases(report: Report, device: str, names: list[str], processes: int) -> None:
+    """Every kernel against its reference, from a seed that is new each time.
+
+    Most of the time goes into compiling, hence several processes; a crash in one spares the rest.
+    """
+    seed = time.time_ns() % 2**31
+
+    def run(part: list[str]) -> dict[str, str | None]:
+        command = [sys.executable, "-m", "tests.kernels.gpu.worker", device, str(seed), *part]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return dict.fromkeys(part, f"the process died: {done.stderr[-2000:]}")
+        results: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
+        return results
+
+    with ThreadPoolExecutor(processes) as pool:
+        parts = pool.map(run, [names[first::processes] for first in range(processes)])
+        failures = {name: why for part in parts for name, why in part.items() if why}
+    for name, why in failures.items():
+        print(f"\n{name}\n{why}", file=sys.stderr)
+    words = f"{len(names) - len(failures)} of {len(names)} cases equal the reference, seed {seed}"
+    report.check("kernels", not failures, words)
+
+
+def check_tiny_models(report: Report, device: torch.device) -> None:
+    """A small model's logits, prefill and steps, against those of torch's operations, in FP32."""
+    from kernels.gpu.kernel_set import gpu_kernels
+
+    fp32 = torch.float32
+    ids = torch.randint(TINY.vocab_size, (21,), device=device)
+    for weight_format in ("fp32", "int8", "int4"):
+        answers = []
+        for kernels in (gpu_kernels(fp32, fp32), torch_kernels(fp32, fp32)):
+            chat = Chat(build(TINY, weight_format, kernels, device, 64), 64, fp32)
+            logits = [chat.prefill(ids)]
+            for position in range(len(ids), len(ids) + 2):
+                chat.set_step(position, position)
+                logits += chat.step()
+            answers.append(torch.cat(logits))
+        worst = (answers[0] - answers[1]).abs().max().item()
+        words = f"logits of a small model within {worst:.1e} of torch's"
+        report.check(f"model {weight_format}", worst <= TINY_TOLERANCE, words)
+
+
+def milliseconds(run: Callable[[], object], repeats: int) -> float:
+    """Median time of `run` on the device."""
+    run()
+    times = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times)
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What this GPU does at best, measured: bytes/s read and written, BF16 FLOP/s of a product."""
+
+    bandwidth: float
+    flops: float
+
+
+def measure_peaks() -> Peaks:
+    """A copy of 2 GiB, a sum over as much, and products of 8192 x 8192 matrices."""
+    size = 2 << 30
+    source = torch.zeros(size // 4, device="cuda")
+    target = torch.empty_like(source)
+    copied = 2 * size / milliseconds(lambda: target.copy_(source), 9)
+    read = size / milliseconds(lambda: source.sum(), 9)
+    a, b = (torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    product = 2 * 8192**3 / milliseconds(lambda: a @ b, 9)
+    return Peaks(bandwidth=max(copied, read) * 1e3, flops=product * 1e3)
+
+
+def measure_model(report: Report, peaks: Peaks, weight_format: str, quick: bool) -> None:
+    """Build one model, compare replay with computing, and time it."""
+    from kernels.gpu.kernel_set import WARM_UP_TOKENS, gpu_kernels
+
+    bf16, device = torch.bfloat16, torch.device("cuda")
+    contexts, prompts = ((1024,), (2048,)) if quick else ((1024, 16384), (2048, 8192))
+    start = time.perf_counter()
+    kernels = gpu_kernels(bf16, bf16)
+    longest = max(*contexts, *prompts)
+    model = build(LLAMA_8B, weight_format, kernels, device, longest + BLOCK_SIZE)
+    tune(model)
+    chat = Chat(model, longest + BLOCK_SIZE, bf16)
+    ids = torch.randint(LLAMA_8B.vocab_size, (longest,), device=device)
+    for count in WARM_UP_TOKENS:
+        chat.prefill(ids[:count])
+    (logits,), recording = kernels.record(chat.step)
+    torch.cuda.synchronize()
+    report.rows.append((weight_format, "build, tune, warm up", _s(start), "", ""))
+
+    for count in prompts:
+        time_ms = milliseconds(lambda count=count: chat.prefill(ids[:count]), 3)  # type: ignore[misc]
+        share = _prefill_flops(model, count) / time_ms * 1e3 / peaks.flops
+        rate = f"{count / time_ms * 1e3:,.0f} tok/s"
+        work = f"prefill {count}"
+        report.rows.append((weight_format, work, f"{time_ms:.1f} ms", rate, f"MFU {share:.0%}"))
+
+    chat.prefill(ids)
+    cancel = CancelCell()
+    for context in contexts:
+        chat.set_step(17, context - 1)
+        if context == contexts[0]:
+            (computed,) = chat.step()
+            recording.replay(cancel)
+            words = "a replayed step gives the logits of a computed one, bit by bit"
+            report.check(f"graph {weight_format}", torch.equal(computed, logits), words)
+        time_ms = milliseconds(lambda: recording.replay(cancel), 50)
+        moved = _weight_bytes(model) + chat.cache.bytes_per_token * context
+        share = moved / time_ms * 1e3 / peaks.bandwidth
+        rate = f"{1e3 / time_ms:.1f} tok/s"
+        work = f"decode at {context}"
+        report.rows.append((weight_format, work, f"{time_ms:.2f} ms", rate, f"MBU {share:.0%}"))
+
+
+def _s(start: float) -> str:
+    return f"{time.perf_counter() - start:.0f} s"
+
+
+def _weight_bytes(model: LlamaModel) -> int:
+    layers = sum(linear.num_bytes for layer in model.layers for linear in layer.linears)
+    return layers + model.head.num_bytes
+
+
+def _prefill_flops(model: LlamaModel, tokens: int) -> float:
+    """Two a weight and token, four a pair of positions and query value; the head once."""
+    config = model.config
+    weights = sum(linear.num_parameters for layer in model.layers for linear in layer.linears)
+    attention = 4 * config.num_heads * config.head_dim * config.num_layers * tokens**2 / 2
+    return 2.0 * weights * tokens + attention + 2.0 * model.head.num_parameters
+
+
+# Runs in a process and folder of its own: transformers takes our package `kernels` for another.
+_TRANSFORMERS = """
+import statistics, sys, torch
+from transformers import LlamaConfig, LlamaForCausalLM
+torch.set_default_dtype(torch.bfloat16)
+with torch.device("cuda"):
+    model = LlamaForCausalLM(LlamaConfig(
+        vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
+        num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=32768,
+        rope_theta=500000.0, attn_implementation="sdpa")).eval()
+    ids = torch.randint(128256, (1, 2048))
+
+def timed(run):
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    result = run()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end), result
+
+with torch.inference_mode():
+    prefill = [timed(lambda: model(ids, use_cache=True, logits_to_keep=1)) for _ in range(4)]
+    cache = model(ids[:, :1024], use_cache=True, logits_to_keep=1).past_key_values
+    steps = []
+    for _ in range(30):
+        milliseconds, out = timed(lambda: model(ids[:, :1], past_key_values=cache, use_cache=True))
+        cache = out.past_key_values
+        steps.append(milliseconds)
+print(min(p[0] for p in prefill[1:]), statistics.median(steps[5:]))
+"""
+
+
+def measure_transformers(report: Report, limit_s: float) -> None:
+    """Eager transformers with SDPA, BF16; a row that says why where it does not run."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [sys.executable, "-c", _TRANSFORMERS],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=limit_s,
+                check=False,
+            )
+    except subprocess.TimeoutExpired:
+        report.rows.append(("transformers bf16", "took too long", "", "", ""))
+        return
+    if done.returncode != 0:
+        why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        report.rows.append(("transformers bf16", f"does not run here: {why[:60]}", "", "", ""))
+        return
+    prefill_ms, step_ms = (float(word) for word in done.stdout.split()[-2:])
+    for work, time_ms, tokens in (
+        ("prefill 2048", prefill_ms, 2048),
+        ("decode at 1024", step_ms, 1),
+    ):
+        rate = f"{tokens / time_ms * 1e3:,.1f} tok/s"
+        report.rows.append(("transformers bf16", work, f"{time_ms:.2f} ms", rate, ""))
+
+
+def check_on_gpu(report: Report, quick: bool) -> None:
+    """All parts; the slow ones are left out, and said to be, when time runs out."""
+    deadline = time.monotonic() + LIMIT_S
+    device = torch.device("cuda")
+    processes = min(8, max(1, (os.cpu_count() or 1) // 2))
+    check_cases(report, "cuda", [*CASES, *LARGE_CASES], processes)
+    check_tiny_models(report, device)
+    peaks = measure_peaks()
+    report.rows.append(
+        (
+            "",
+            "measured peaks",
+            "",
+            f"{peaks.bandwidth / 1e9:,.0f} GB/s",
+            f"{peaks.flops / 1e12:,.0f} TFLOP/s",
+        )
+    )
+    for weight_format in ("bf16", "int4") if quick else ("bf16", "int8", "int4"):
+        if time.monotonic() > deadline - 90:
+            report.rows.append((weight_format, "left out: no time", "", "", ""))
+            continue
+        torch.cuda.empty_cache()
+        measure_model(report, peaks, weight_format, quick)
+    torch.cuda.empty_cache()
+    left = deadline - time.monotonic()
+    if not quick and left > 30:
+        measure_transformers(report, left)
+
+
+def main() -> int:
+    """Exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer models and contexts")
+    parser.add_argument("--interpret", action="store_true", help="small checks, without a GPU")
+    arguments = parser.parse_args()
+    report = Report()
+    with torch.inference_mode():
+        if arguments.interpret:
+            # Before the first import of Triton, which the functions above leave to the last moment.
+            os.environ["TRITON_INTERPRET"] = "1"
+            names = list(CASES)[:: 40 if arguments.quick else 1]
+            check_cases(report, "cpu", names, 1)
+            check_tiny_models(report, torch.device("cpu"))
+        elif torch.cuda.is_available():
+            check_on_gpu(report, arguments.quick)
+        else:
+            print("There is no CUDA device that torch can use: gpu_check needs an NVIDIA GPU.")
+            return 1
+    report.print()
+    return int(report.failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
