@@ -22,6 +22,9 @@ _log = logging.getLogger("kernels.gpu")
 _REPEATS = 5
 # More than the L2 cache of any GPU, so that weights come from memory as they do in an answer.
 _FLUSH_BYTES = 256 << 20
+# Flushing takes long enough for the host to enqueue all launches of a run meanwhile: the time
+# between them would be booked to configurations with two launches.
+_FLUSHES = 4
 
 
 Timer = Callable[[Callable[[], object]], float]
@@ -113,7 +116,8 @@ def time_on_device(run: Callable[[], object]) -> float:
     flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     times: list[float] = []
     for _ in range(_REPEATS):
-        flush.zero_()
+        for _ in range(_FLUSHES):
+            flush.zero_()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         run()

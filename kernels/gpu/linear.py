@@ -15,9 +15,10 @@ from kernels.gpu.launch import DOT_ROWS, cdiv, packed
 from kernels.reference import LinearKernel
 from kernels.weights import GroupedWeight, Weight
 
-# Programs that a launch should come to: several for each processor of a large GPU.
-_ROW_PROGRAMS = (512, 1024, 2048)
-_ROWS_PROGRAMS = (256, 512, 1024)
+# Programs that a launch should come to, by splits: from one to many for each processor of a large
+# GPU. Few splits save the second launch where there are enough columns.
+_ROW_PROGRAMS = (128, 512, 1024, 2048)
+_ROWS_PROGRAMS = (128, 256, 512, 1024)
 # (columns, warps, stages) of the kernels for one row and for 2 to 16.
 # A warp that owns 512 columns adds within its lanes only; INT8 has no registers left for it.
 _ROW_SHAPES = {
@@ -114,7 +115,7 @@ def candidates(weight: GroupedWeight, rows: int) -> list[LinearConfig]:
     }
     first = LinearConfig(
         shapes[0][0],
-        max(1, min(most, programs[1] // cdiv(num_out, shapes[0][0]))),
+        max(1, min(most, programs[2] // cdiv(num_out, shapes[0][0]))),
         *shapes[0][1:],
     )
     return [first, *sorted(found - {first}, key=repr)]

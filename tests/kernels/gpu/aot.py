@@ -177,17 +177,18 @@ def builds() -> list[Build]:
                 grouped,
             ),
         ]
+    found.append(
+        Build(
+            "int4_row",
+            linear_int4.int4_row_kernel,
+            int4 | linear_sizes,
+            {"BLOCK": 16, "HAS_MINIMUM": True, "BLOCK_N": 512, "UNROLL": 1},
+            1,
+            (split,),
+        )
+    )
     for name, half in (("groups of 32", 16), ("groups of 128", 64)):
-        found += [
-            Build(
-                f"int4_row, {name}",
-                linear_int4.int4_row_kernel,
-                int4 | linear_sizes,
-                {"BLOCK": 16, "HAS_MINIMUM": True, "BLOCK_N": 512, "UNROLL": 1},
-                1,
-                (split,),
-                half == 16,
-            ),
+        found.append(
             Build(
                 f"int4_rows, {name}",
                 linear_int4.int4_rows_kernel,
@@ -196,8 +197,8 @@ def builds() -> list[Build]:
                 4,
                 (split, "num_rows"),
                 half == 16,
-            ),
-        ]
+            )
+        )
     for bits in (8, 4):
         found.append(
             Build(
