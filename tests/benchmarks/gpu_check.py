@@ -14,6 +14,7 @@ interpreter and needs no GPU. The tables come last. Exit code 1: something diffe
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -446,8 +447,10 @@ def check_on_gpu(report: Report, quick: bool) -> None:
         if time.monotonic() > deadline - 90:
             report.rows.append((weight_format, "left out: no time", "", "", ""))
             continue
+        gc.collect()
         torch.cuda.empty_cache()
         measure_model(report, peaks, weight_format, quick)
+    gc.collect()
     torch.cuda.empty_cache()
     left = deadline - time.monotonic()
     if not quick and left > 30:

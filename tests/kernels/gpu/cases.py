@@ -215,6 +215,34 @@ def linear_splits(rig: Rig, kind: str, rows: int, splits: int) -> None:
     check(actual, expected, tolerances.product(FP32, num_in))
 
 
+def linear_tuned(rig: Rig, kind: str) -> None:
+    """The configuration that took least time is used from then on, and not chosen again."""
+    from kernels.gpu.linear import GpuLinear, candidates
+
+    make, shapes = WEIGHTS[kind]
+    weight = make(rig.randn(*shapes[-1]))
+    device_weight, runs = place(weight, rig), []
+
+    def later_is_faster(run: Callable[[], object]) -> float:
+        run()
+        runs.append(run)
+        return -len(runs)
+
+    linear = GpuLinear(FP32, FP32, timer=later_is_faster)
+    linear.tune(device_weight)
+    count = len(runs)
+    linear.tune(device_weight)
+    assert len(runs) == count
+    for rows in (1, 3):
+        tried = candidates(device_weight, rows)
+        assert len(set(tried)) == len(tried) > 1
+        assert linear.config(device_weight, rows) == tried[-1] != tried[0]
+        x = rig.randn(rows, shapes[-1][1])
+        expected = exact_product(x, weight)
+        actual = linear(rig.put(x)[0], device_weight)
+        check(actual, expected, tolerances.product(FP32, shapes[-1][1]))
+
+
 @dataclass
 class Paged:
     """Caches with sequences scattered over shuffled blocks; block 0 and what no key owns is NaN."""
@@ -372,6 +400,7 @@ def _small_cases() -> dict[str, Case]:
         add(linear, kind, FP16, 17, shapes[-1])
     for kind in ("int8 by channel", "int8 groups of 32", "int4 groups of 32"):
         add(linear_rows_agree, kind, FP16)
+        add(linear_tuned, kind)
         for rows, splits in ((1, 3), (1, 16), (2, 3), (2, 16)):
             add(linear_splits, kind, rows, splits)
     return cases
