@@ -110,7 +110,9 @@ def merge_splits_kernel(
 
 def tile(head_dim: int, dtype: torch.dtype) -> tuple[int, int, int]:
     """(keys, warps, stages) of a program of stage one, within sm_89's 99 KB of shared memory."""
-    if dtype == torch.float32 or head_dim > 128:
+    if dtype == torch.float32:
+        return (32, 8, 1)
+    if head_dim > 128:
         return (32, 4, 1)
     return (64, 4, 2)
 

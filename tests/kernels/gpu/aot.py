@@ -38,7 +38,7 @@ from kernels.gpu import (
     silu_and_mul,
     split_k,
 )
-from kernels.gpu.launch import OPTIONS
+from kernels.gpu.launch import OPTIONS, dot_dtype
 
 BF16 = torch.bfloat16
 
@@ -99,7 +99,7 @@ def builds() -> list[Build]:
     int8 = _pointers("x:bf16 codes:i8 scale:fp16 out:fp32")
     int4 = _pointers("x:bf16 codes:u8 scale:fp16 minimum:fp16 out:fp32")
     rows = {"BLOCK_N": 128, "ROWS": 16, "DOT": tl.bfloat16, "STAGES": 3}
-    head = {"BLOCK_SIZE": 16, "HEAD_DIM": 128, "BLOCK_DIM": 128, "DOT": tl.bfloat16}
+    head = {"BLOCK_SIZE": 16, "HEAD_DIM": 128, "BLOCK_DIM": 128}
     split = "blocks_per_split"
     found = [
         Build(
@@ -211,41 +211,57 @@ def builds() -> list[Build]:
                 dequantize.WARPS,
             )
         )
-    caches = "k_cache:bf16 v_cache:bf16"
-    for queries in (64, 2048):
-        block_m, block_n, warps, stages = attention_prefill.tile(128, BF16, queries)
+    for name, dtype, queries in (
+        ("64 queries", BF16, 64),
+        ("128 queries", BF16, 2048),
+        ("FP32", torch.float32, 2048),
+    ):
+        block_m, block_n, warps, stages = attention_prefill.tile(128, dtype, queries)
+        kind = "bf16" if dtype == BF16 else "fp32"
         found.append(
             Build(
-                f"attention_prefill, {block_m} queries",
+                f"attention_prefill, {name}",
                 attention_prefill.attention_prefill_kernel,
-                _pointers(f"q:bf16 {caches} block_table:i64 out:bf16")
+                _pointers(f"q:{kind} k_cache:{kind} v_cache:{kind} block_table:i64 out:{kind}")
                 | _integers(
                     "num_queries context_len q_token_stride q_head_stride slot_stride "
                     "cache_head_stride out_token_stride"
                 )
                 | {"scale_log2": "fp32"},
-                {"SHARE": 4, "BLOCK_M": block_m, "BLOCK_N": block_n, "STAGES": stages, **head},
+                {"SHARE": 4, "BLOCK_M": block_m, "BLOCK_N": block_n, "STAGES": stages}
+                | head
+                | {"DOT": dot_dtype(dtype)},
                 warps,
                 ("num_queries", "context_len"),
-                queries > 64,
+                name == "128 queries",
             )
         )
-    block_n, warps, stages = attention_decode.tile(128, BF16)
-    found += [
-        Build(
-            "attention_decode, splits",
-            attention_decode.attention_split_kernel,
-            _pointers(f"q:bf16 {caches} block_tables:i64 context_lens:i64 parts:fp32 log_sums:fp32")
-            | _integers(
-                "table_stride q_token_stride q_head_stride slot_stride cache_head_stride "
-                "num_heads num_splits"
+    for name, dtype in (("splits", BF16), ("splits in FP32", torch.float32)):
+        block_n, warps, stages = attention_decode.tile(128, dtype)
+        kind = "bf16" if dtype == BF16 else "fp32"
+        found.append(
+            Build(
+                f"attention_decode, {name}",
+                attention_decode.attention_split_kernel,
+                _pointers(
+                    f"q:{kind} k_cache:{kind} v_cache:{kind} block_tables:i64 context_lens:i64 "
+                    "parts:fp32 log_sums:fp32"
+                )
+                | _integers(
+                    "table_stride q_token_stride q_head_stride slot_stride cache_head_stride "
+                    "num_heads num_splits"
+                )
+                | {"scale_log2": "fp32"},
+                {"SHARE": 4, "HEAD_BLOCKS": 1, "BLOCK_H": 16, "BLOCK_N": block_n}
+                | {"STAGES": stages}
+                | head
+                | {"DOT": dot_dtype(dtype)},
+                warps,
+                ("table_stride", "num_splits"),
+                dtype == BF16,
             )
-            | {"scale_log2": "fp32"},
-            {"SHARE": 4, "HEAD_BLOCKS": 1, "BLOCK_H": 16, "BLOCK_N": block_n, "STAGES": stages}
-            | head,
-            warps,
-            ("table_stride", "num_splits"),
-        ),
+        )
+    found.append(
         Build(
             "attention_decode, merge",
             attention_decode.merge_splits_kernel,
@@ -255,8 +271,8 @@ def builds() -> list[Build]:
             | {"BLOCK_N": block_n, "BLOCK_DIM": 128},
             attention_decode.MERGE_WARPS,
             ("num_splits",),
-        ),
-    ]
+        )
+    )
     return found
 
 

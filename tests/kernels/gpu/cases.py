@@ -380,13 +380,11 @@ def _small_cases() -> dict[str, Case]:
         for heads, size, spans in (
             ((4, 4, 8), 4, ((9, 9), (6, 13), (1, 5))),
             ((5, 1, 64), 16, ((1, 1), (17, 300))),
-            ((6, 2, 80), 16, ((130, 200),)),
         ):
             add(attention_prefill, dtype, dtype, heads, size, spans)
         for heads, size, lengths in (
             ((4, 4, 8), 4, (1,)),
             ((5, 1, 64), 16, (300, 17, 1)),
-            ((6, 2, 80), 16, (64, 65)),
             ((20, 1, 16), 16, (33, 70)),
         ):
             add(attention_decode, dtype, dtype, heads, size, lengths)
@@ -394,6 +392,8 @@ def _small_cases() -> dict[str, Case]:
         add(embedding, kind, FP16)
     add(rope_and_store_kv, FP16, BF16, 3, (4, 2), (16, 16))
     add(rope_and_store_kv, FP16, FP32, 3, (4, 2), (16, 16))
+    add(attention_prefill, FP16, FP16, (6, 2, 80), 16, ((130, 200),))
+    add(attention_decode, FP16, FP16, (6, 2, 80), 16, (64, 65))
     add(attention_prefill, FP16, FP32, (4, 2, 16), 16, ((40, 70),))
     add(attention_decode, FP16, FP32, (4, 2, 16), 16, (70, 3))
     for kind, (_, shapes) in WEIGHTS.items():
