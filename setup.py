@@ -24,7 +24,7 @@ X86_LEVELS = {
     ],
 }
 # -ffp-contract=off: the same rounding whatever the number of rows a loop is unrolled for.
-FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden"]
+FLAGS = ["-std=gnu11", "-O3", "-ffp-contract=off", "-fvisibility=hidden"]
 # macOS brings no OpenMP: the kernels run on one thread there.
 OPENMP = ["-fopenmp"] if sys.platform == "linux" else []
 
@@ -50,9 +50,14 @@ def extension(level: str, flags: list[str]) -> Extension:
 class BuildWithoutPython(build_ext):
     """The libraries export C functions, not a Python module."""
 
+    def initialize_options(self) -> None:
+        """One compiler for each level at a time."""
+        super().initialize_options()
+        self.parallel = True
+
     def get_export_symbols(self, ext: Extension) -> list[str]:
         """What Windows has to be told; elsewhere the source marks it."""
-        return ["ps_run", "ps_level", "ps_attention_span"]
+        return ["ps_run", "ps_level", "ps_attention_span", "ps_top_k_slices"]
 
 
 setup(

@@ -75,8 +75,8 @@ class _Operations:
 
     def __init__(self, library: NativeLibrary, threads: int, clock: StageClock) -> None:
         self.recorder = Recorder(library, threads, clock)
-        self._threads = threads
         self._span = library.attention_span
+        self._slices = library.top_k_slices
 
     def record(self, run: Callable[[], T]) -> tuple[T, Recording]:
         """A tape of what `run` calls, or, where it cannot be written down, `run` itself."""
@@ -213,9 +213,9 @@ class _Operations:
         rows, vocab = logits.shape
         values, ids = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
         log_sum = torch.empty(rows)
-        heap_values = torch.empty(self._threads, k)
-        heap_ids = torch.empty(self._threads, k, dtype=torch.int64)
-        partial = torch.empty(self._threads, 2)
+        heap_values = torch.empty(rows, self._slices, k)
+        heap_ids = torch.empty(rows, self._slices, k, dtype=torch.int64)
+        partial = torch.empty(rows, self._slices, 2)
         op = TopKOp(
             rows=rows,
             vocab=vocab,

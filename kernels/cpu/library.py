@@ -27,7 +27,7 @@ _X86_FLAGS = {
 
 
 class NativeLibrary:
-    """One opened level: `run` walks a list of operations, `attention_span` sizes its scratch."""
+    """One opened level: `run` walks a list of operations; the other figures size scratch."""
 
     def __init__(self, level: str, path: Path) -> None:
         library = ctypes.CDLL(str(path))  # CDLL: a call releases the interpreter lock
@@ -41,9 +41,11 @@ class NativeLibrary:
         library.ps_run.restype = c_int32
         library.ps_level.restype = c_char_p
         library.ps_attention_span.restype = c_int64
+        library.ps_top_k_slices.restype = c_int64
         self.level = level
         self.run = library.ps_run
         self.attention_span = int(library.ps_attention_span())
+        self.top_k_slices = int(library.ps_top_k_slices())
         if library.ps_level().decode() != level:
             raise OSError(f"{path.name} was compiled for {library.ps_level().decode()}")
 

@@ -1,12 +1,13 @@
 /* Decode attention over paged blocks: one query a row, query heads that share a key head together,
  * so that keys and values are read once (GQA, arXiv 2305.13245).
  *
- * The context is cut into spans of a fixed number of tokens. Each (row, key head, span) is an item
- * for one thread and leaves its maximum m, sum l and weighted values a; spans are merged as in
- * online softmax (arXiv 1805.02867, 2205.14135). The cut depends on the context alone, so a row's
- * result does not depend on threads or on other rows.
+ * The context is cut into spans of a fixed number of tokens. Each (row, span) is an item for one
+ * thread, which goes through the cache in the order it lies in memory, all heads of a token
+ * together; for each query head it leaves the maximum m, the sum l and the weighted values a.
+ * Spans are merged as in online softmax (arXiv 1805.02867, 2205.14135). The cut depends on the
+ * context alone, so a row's result does not depend on threads or on other rows.
  *
- * `partial` is [rows, Hk, spans, group, 2 + D] floats: m, l, a.
+ * `partial` is [rows, spans, Hq, 2 + D] floats: m, l, a.
  */
 #ifndef PS_ATTENTION_H
 #define PS_ATTENTION_H
@@ -14,98 +15,139 @@
 #include "linear_dense.h"
 #include "small_ops.h"
 
-#define SPAN 128    /* tokens of one item */
-#define HEAD_PACK 4 /* query heads treated at once */
+#define SPAN 64       /* tokens of one item */
+#define HEAD_PACK 3   /* query heads treated at once: with 4 tokens each, 12 sums in registers */
+#define TOKEN_PACK 4
 
 INLINE int64_t spans_of(int64_t context_len) { return (context_len + SPAN - 1) / SPAN; }
 
-/* Where the keys (and values) of each token of a span lie, in elements from the cache's start. */
-INLINE void locate(const ps_attention_decode *op, int64_t row, int kv_head, int64_t first, int count,
+/* Where the entries of each token of a span begin, in elements from the cache's start. */
+INLINE void locate(const ps_attention_decode *op, int64_t row, int64_t first, int count,
                    int64_t *offsets) {
     const int64_t *table = op->block_tables + row * op->table_width;
-    for (int t = 0; t < count; t++) {
-        int64_t position = first + t, size = op->block_size;
-        int64_t slot = table[position / size] * size + position % size;
-        offsets[t] = (slot * op->num_kv_heads + kv_head) * op->head_dim;
+    const int64_t stride = (int64_t)op->num_kv_heads * op->head_dim;
+    const int size = op->block_size;
+    int64_t block = first / size; /* divided once: a division a token costs more than its dot */
+    int within = (int)(first % size);
+    for (int t = 0; t < count; block++, within = 0) {
+        int64_t offset = (table[block] * size + within) * stride;
+        for (; within < size && t < count; within++, t++, offset += stride) offsets[t] = offset;
     }
 }
 
-/* H heads of one item. D is a multiple of VF_LANES or the tail is done one by one. */
-INLINE void attend_heads(int H, int format, const ps_attention_decode *op, const float *q,
-                         const int64_t *offsets, int count, float *partial) {
+/* scores[h][t] = scale * q[h] . key[t] for H heads and T tokens of one key head. */
+INLINE void score_tokens(int H, int T, int format, const ps_attention_decode *op, const float *q,
+                         const int64_t *offsets, int64_t head_offset, float *scores) {
     const int dim = op->head_dim, whole = dim / VF_LANES * VF_LANES;
-    float scores[HEAD_PACK][SPAN];
-    for (int t = 0; t < count; t++) {
-        vf dots[HEAD_PACK];
-        UNROLL for (int h = 0; h < H; h++) dots[h] = vf_zero();
-        for (int d = 0; d < whole; d += VF_LANES) {
-            vf key = load_as_float(format, op->k_cache, offsets[t] + d);
-            UNROLL for (int h = 0; h < H; h++) dots[h] = vf_fma(key, vf_load(q + h * dim + d), dots[h]);
-        }
-        UNROLL for (int h = 0; h < H; h++) {
-            float dot = vf_sum(dots[h]);
-            for (int d = whole; d < dim; d++)
-                dot += q[h * dim + d] * scalar_as_float(format, op->k_cache, offsets[t] + d);
-            scores[h][t] = dot * op->scale;
+    vf dots[HEAD_PACK][TOKEN_PACK];
+    UNROLL for (int h = 0; h < H; h++)
+        UNROLL for (int t = 0; t < TOKEN_PACK; t++) dots[h][t] = vf_zero();
+    for (int d = 0; d < whole; d += VF_LANES) {
+        UNROLL for (int t = 0; t < T; t++) {
+            vf key = load_as_float(format, op->k_cache, offsets[t] + head_offset + d);
+            UNROLL for (int h = 0; h < H; h++)
+                dots[h][t] = vf_fma(key, vf_load(q + h * dim + d), dots[h][t]);
         }
     }
-    const int padded = (count + VF_LANES - 1) / VF_LANES * VF_LANES;
     UNROLL for (int h = 0; h < H; h++) {
-        float *head = partial + h * (2 + dim);
-        for (int t = count; t < padded; t++) scores[h][t] = -INFINITY;
-        vf largest = vf_set(-INFINITY), sum = vf_zero();
-        for (int t = 0; t < padded; t += VF_LANES) largest = vf_max(largest, vf_load(scores[h] + t));
-        head[0] = vf_max_lane(largest);
-        for (int t = 0; t < padded; t += VF_LANES) {
-            vf weight = vf_exp(vf_sub(vf_load(scores[h] + t), vf_set(head[0])));
-            vf_store(scores[h] + t, weight);
-        }
-        for (int t = count; t < padded; t++) scores[h][t] = 0.0f;
-        for (int t = 0; t < padded; t += VF_LANES) sum = vf_add(sum, vf_load(scores[h] + t));
-        head[1] = vf_sum(sum);
-    }
-    for (int d = 0; d + 2 * VF_LANES <= whole; d += 2 * VF_LANES) {
-        vf low[HEAD_PACK], high[HEAD_PACK];
-        UNROLL for (int h = 0; h < H; h++) low[h] = high[h] = vf_zero();
-        for (int t = 0; t < count; t++) {
-            vf first = load_as_float(format, op->v_cache, offsets[t] + d);
-            vf second = load_as_float(format, op->v_cache, offsets[t] + d + VF_LANES);
-            UNROLL for (int h = 0; h < H; h++) {
-                vf weight = vf_set(scores[h][t]);
-                low[h] = vf_fma(weight, first, low[h]);
-                high[h] = vf_fma(weight, second, high[h]);
-            }
-        }
-        UNROLL for (int h = 0; h < H; h++) {
-            vf_store(partial + h * (2 + dim) + 2 + d, low[h]);
-            vf_store(partial + h * (2 + dim) + 2 + d + VF_LANES, high[h]);
-        }
-    }
-    for (int d = whole / (2 * VF_LANES) * (2 * VF_LANES); d < dim; d++) {
-        UNROLL for (int h = 0; h < H; h++) {
-            float value = 0.0f;
-            for (int t = 0; t < count; t++)
-                value += scores[h][t] * scalar_as_float(format, op->v_cache, offsets[t] + d);
-            partial[h * (2 + dim) + 2 + d] = value;
+        float sums[TOKEN_PACK];
+        vf_sum4(dots[h], sums);
+        UNROLL for (int t = 0; t < T; t++) {
+            for (int d = whole; d < dim; d++)
+                sums[t] += q[h * dim + d] *
+                           scalar_as_float(format, op->k_cache, offsets[t] + head_offset + d);
+            scores[h * SPAN + t] = sums[t] * op->scale;
         }
     }
 }
 
-INLINE void attend_item(int format, const ps_attention_decode *op, int64_t row, int kv_head,
-                        int64_t span, float *partial) {
+/* values[h] += weights[h][t] * value[t] for H heads and T tokens of one key head. */
+INLINE void add_values(int H, int T, int format, const ps_attention_decode *op,
+                       const float *weights, const int64_t *offsets, int64_t head_offset,
+                       float *values, int64_t stride) {
+    const int dim = op->head_dim, whole = dim / VF_LANES * VF_LANES;
+    for (int d = 0; d < whole; d += VF_LANES) {
+        vf sums[HEAD_PACK];
+        UNROLL for (int h = 0; h < H; h++) sums[h] = vf_load(values + h * stride + d);
+        UNROLL for (int t = 0; t < T; t++) {
+            vf value = load_as_float(format, op->v_cache, offsets[t] + head_offset + d);
+            UNROLL for (int h = 0; h < H; h++)
+                sums[h] = vf_fma(vf_set(weights[h * SPAN + t]), value, sums[h]);
+        }
+        UNROLL for (int h = 0; h < H; h++) vf_store(values + h * stride + d, sums[h]);
+    }
+    for (int d = whole; d < dim; d++)
+        UNROLL for (int h = 0; h < H; h++)
+            UNROLL for (int t = 0; t < T; t++)
+                values[h * stride + d] +=
+                    weights[h * SPAN + t] *
+                    scalar_as_float(format, op->v_cache, offsets[t] + head_offset + d);
+}
+
+/* Scores of one head to softmax weights, in place; leaves the maximum and the sum. */
+static void weigh(float *scores, int count, float *largest, float *sum) {
+    vf top = vf_set(-INFINITY), total = vf_zero();
+    for (int t = count; t < SPAN; t++) scores[t] = -INFINITY;
+    for (int t = 0; t < SPAN; t += VF_LANES) top = vf_max(top, vf_load(scores + t));
+    *largest = vf_max_lane(top);
+    for (int t = 0; t < SPAN; t += VF_LANES)
+        vf_store(scores + t, vf_exp(vf_sub(vf_load(scores + t), vf_set(*largest))));
+    for (int t = count; t < SPAN; t++) scores[t] = 0.0f;
+    for (int t = 0; t < SPAN; t += VF_LANES) total = vf_add(total, vf_load(scores + t));
+    *sum = vf_sum(total);
+}
+
+INLINE void score_pack(int T, int format, const ps_attention_decode *op, int heads, const float *q,
+                       const int64_t *offsets, int64_t head_offset, float *scores) {
+    if (heads == 1) score_tokens(1, T, format, op, q, offsets, head_offset, scores);
+    else if (heads == 2) score_tokens(2, T, format, op, q, offsets, head_offset, scores);
+    else score_tokens(3, T, format, op, q, offsets, head_offset, scores);
+}
+
+INLINE void value_pack(int T, int format, const ps_attention_decode *op, int heads,
+                       const float *weights, const int64_t *offsets, int64_t head_offset,
+                       float *values, int64_t stride) {
+    if (heads == 1) add_values(1, T, format, op, weights, offsets, head_offset, values, stride);
+    else if (heads == 2) add_values(2, T, format, op, weights, offsets, head_offset, values, stride);
+    else add_values(3, T, format, op, weights, offsets, head_offset, values, stride);
+}
+
+INLINE void attend_item(int format, const ps_attention_decode *op, int64_t row, int64_t span,
+                        float *partial) {
     const int group = op->num_heads / op->num_kv_heads, dim = op->head_dim;
-    const int64_t first = span * SPAN, left = op->context_lens[row] - first;
+    const int64_t first = span * SPAN, left = op->context_lens[row] - first, stride = 2 + dim;
     const int count = (int)(left < SPAN ? left : SPAN);
-    const float *q = op->q + (row * op->num_heads + (int64_t)kv_head * group) * dim;
+    const float *q = op->q + row * op->num_heads * dim;
+    float scores[op->num_heads * SPAN];
     int64_t offsets[SPAN];
-    locate(op, row, kv_head, first, count, offsets);
-    int h = 0;
-    for (; h + HEAD_PACK <= group; h += HEAD_PACK)
-        attend_heads(HEAD_PACK, format, op, q + h * dim, offsets, count, partial + h * (2 + dim));
-    switch (group - h) {
-    case 3: attend_heads(3, format, op, q + h * dim, offsets, count, partial + h * (2 + dim)); break;
-    case 2: attend_heads(2, format, op, q + h * dim, offsets, count, partial + h * (2 + dim)); break;
-    case 1: attend_heads(1, format, op, q + h * dim, offsets, count, partial + h * (2 + dim)); break;
+    locate(op, row, first, count, offsets);
+    for (int t = 0; t < count; t += count - t < TOKEN_PACK ? 1 : TOKEN_PACK) {
+        for (int head = 0; head < op->num_heads;) {
+            int in_group = group - head % group, heads = in_group < HEAD_PACK ? in_group : HEAD_PACK;
+            int64_t place = (int64_t)(head / group) * dim;
+            float *to = scores + head * SPAN + t;
+            if (count - t >= TOKEN_PACK)
+                score_pack(TOKEN_PACK, format, op, heads, q + head * dim, offsets + t, place, to);
+            else score_pack(1, format, op, heads, q + head * dim, offsets + t, place, to);
+            head += heads;
+        }
+    }
+    for (int head = 0; head < op->num_heads; head++) {
+        float *to = partial + head * stride;
+        weigh(scores + head * SPAN, count, to, to + 1);
+        memset(to + 2, 0, (size_t)dim * 4);
+    }
+    for (int t = 0; t < count; t += count - t < TOKEN_PACK ? 1 : TOKEN_PACK) {
+        for (int head = 0; head < op->num_heads;) {
+            int in_group = group - head % group, heads = in_group < HEAD_PACK ? in_group : HEAD_PACK;
+            int64_t place = (int64_t)(head / group) * dim;
+            const float *weights = scores + head * SPAN + t;
+            float *to = partial + head * stride + 2;
+            if (count - t >= TOKEN_PACK)
+                value_pack(TOKEN_PACK, format, op, heads, weights, offsets + t, place, to, stride);
+            else value_pack(1, format, op, heads, weights, offsets + t, place, to, stride);
+            head += heads;
+        }
     }
 }
 
@@ -124,32 +166,40 @@ static void merge_spans(const float *partial, int64_t spans, int64_t stride, int
     for (int d = 0; d < dim; d++) out[d] /= total;
 }
 
-static void attention_decode(const ps_attention_decode *op, const ps_member *me) {
-    const int group = op->num_heads / op->num_kv_heads, dim = op->head_dim;
-    const int64_t max_spans = spans_of(op->table_width * op->block_size);
-    const int64_t head_floats = 2 + dim, item_floats = group * head_floats;
-    int64_t item = 0;
-    for (int64_t row = 0; row < op->rows; row++) {
-        int64_t spans = spans_of(op->context_lens[row]);
-        for (int64_t span = 0; span < spans; span++) {
-            for (int head = 0; head < op->num_kv_heads; head++, item++) {
-                if (item % me->size != me->id) continue;
-                float *to = op->partial +
-                            ((row * op->num_kv_heads + head) * max_spans + span) * item_floats;
-                if (op->kv_format == PS_FP32) attend_item(PS_FP32, op, row, head, span, to);
-                else if (op->kv_format == PS_BF16) attend_item(PS_BF16, op, row, head, span, to);
-                else attend_item(PS_FP16, op, row, head, span, to);
-            }
+/* Items are (row, span), in order. */
+static int64_t attention_items(const ps_attention_decode *op) {
+    int64_t items = 0;
+    for (int64_t row = 0; row < op->rows; row++) items += spans_of(op->context_lens[row]);
+    return items;
+}
+
+INLINE float *partial_of(const ps_attention_decode *op, int64_t row, int64_t span) {
+    int64_t spans = spans_of(op->table_width * op->block_size);
+    return op->partial + (row * spans + span) * op->num_heads * (2 + op->head_dim);
+}
+
+static void attention_spans(const ps_attention_decode *op, int64_t begin, int64_t end) {
+    for (int64_t row = 0, first = 0; row < op->rows && first < end; row++) {
+        int64_t last = first + spans_of(op->context_lens[row]);
+        for (int64_t item = begin > first ? begin : first; item < end && item < last; item++) {
+            int64_t span = item - first;
+            float *to = partial_of(op, row, span);
+            if (op->kv_format == PS_FP32) attend_item(PS_FP32, op, row, span, to);
+            else if (op->kv_format == PS_BF16) attend_item(PS_BF16, op, row, span, to);
+            else attend_item(PS_FP16, op, row, span, to);
         }
+        first = last;
     }
-    ps_barrier(me);
-    int64_t begin, end;
-    ps_share(me, op->rows * op->num_heads, &begin, &end);
+}
+
+/* Items are heads of rows. */
+static void attention_merge(const ps_attention_decode *op, int64_t begin, int64_t end) {
+    const int dim = op->head_dim;
+    const int64_t span_floats = (int64_t)op->num_heads * (2 + dim);
     for (int64_t i = begin; i < end; i++) {
         int64_t row = i / op->num_heads, head = i % op->num_heads;
-        int64_t kv_row = row * op->num_kv_heads + head / group;
-        merge_spans(op->partial + kv_row * max_spans * item_floats + head % group * head_floats,
-                    spans_of(op->context_lens[row]), item_floats, dim, op->out + i * dim);
+        merge_spans(partial_of(op, row, 0) + head * (2 + dim), spans_of(op->context_lens[row]),
+                    span_floats, dim, op->out + i * dim);
     }
 }
 

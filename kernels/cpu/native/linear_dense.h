@@ -6,7 +6,6 @@
 
 #include "ops.h"
 #include "simd.h"
-#include "team.h"
 
 INLINE vf load_as_float(int format, const void *base, int64_t index) {
     if (format == PS_FP32) return vf_load((const float *)base + index);
@@ -68,9 +67,12 @@ INLINE void dense_outputs(int format, const ps_linear *op, int64_t begin, int64_
         for (int64_t row = 0; row < op->rows; row++) dense_block(1, 1, format, op, out, row);
 }
 
-static void linear_dense(const ps_linear *op, const ps_member *me) {
-    int64_t begin, end;
-    ps_share(me, op->weight.num_out, &begin, &end);
+/* Items are outputs, four at a time. */
+#define DENSE_OUTPUTS 4
+
+static void linear_dense(const ps_linear *op, int64_t begin, int64_t end) {
+    begin *= DENSE_OUTPUTS;
+    end = end * DENSE_OUTPUTS < op->weight.num_out ? end * DENSE_OUTPUTS : op->weight.num_out;
     if (op->weight.format == PS_FP32) dense_outputs(PS_FP32, op, begin, end);
     else if (op->weight.format == PS_BF16) dense_outputs(PS_BF16, op, begin, end);
     else dense_outputs(PS_FP16, op, begin, end);

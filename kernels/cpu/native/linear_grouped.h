@@ -13,7 +13,6 @@
 
 #include "ops.h"
 #include "simd.h"
-#include "team.h"
 
 #define PARTS (PS_TILE / VF_LANES) /* vectors that cover a tile */
 #define MAX_ROWS 6                 /* rows treated at once: AVX2 has registers for 12 sums */
@@ -56,9 +55,9 @@ INLINE int64_t rows_in_pack(int64_t rows, int64_t first) {
     return rows - first < MAX_ROWS ? rows - first : MAX_ROWS;
 }
 
-static void quantize_rows(const ps_linear *op, const ps_member *me) {
-    int64_t blocks = op->weight.padded_in / PS_BLOCK, begin, end;
-    ps_share(me, op->rows * blocks, &begin, &end);
+/* Items are blocks of rows' inputs. */
+static void quantize_rows(const ps_linear *op, int64_t begin, int64_t end) {
+    int64_t blocks = op->weight.padded_in / PS_BLOCK;
     for (int64_t i = begin; i < end; i++) {
         int64_t row = i / blocks, start = i % blocks * PS_BLOCK;
         int64_t left = op->weight.num_in - start;
@@ -172,13 +171,10 @@ INLINE void tile_rows(int bits, const ps_linear *op, const uint8_t *tile, int64_
     }
 }
 
-static void linear_grouped(const ps_linear *op, const ps_member *me) {
+/* Items are tiles. */
+static void linear_grouped(const ps_linear *op, int64_t begin, int64_t end) {
     const ps_weight *w = &op->weight;
-    quantize_rows(op, me);
-    ps_barrier(me);
-    int64_t tiles = (w->num_out + PS_TILE - 1) / PS_TILE, begin, end;
     const int64_t size = tile_bytes(w);
-    ps_share(me, tiles, &begin, &end);
     for (int64_t row = 0; row < op->rows; row += ROW_BLOCK) {
         int64_t last = row + ROW_BLOCK < op->rows ? row + ROW_BLOCK : op->rows;
         for (int64_t t = begin; t < end; t++) {
@@ -239,6 +235,8 @@ INLINE void expand_pair(vi pair, vf scale, vf minimum, int64_t count, int64_t le
     }
 }
 
+INLINE int64_t tiles_of(const ps_weight *w) { return (w->num_out + PS_TILE - 1) / PS_TILE; }
+
 static void expand_tile(const ps_expand *op, int64_t t) {
     const ps_weight *w = &op->weight;
     const int bits = w->format == PS_INT4 ? 4 : 8;
@@ -272,9 +270,7 @@ static void expand_tile(const ps_expand *op, int64_t t) {
     }
 }
 
-static void expand(const ps_expand *op, const ps_member *me) {
-    int64_t begin, end;
-    ps_share(me, (op->weight.num_out + PS_TILE - 1) / PS_TILE, &begin, &end);
+static void expand(const ps_expand *op, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; t++) expand_tile(op, t);
 }
 

@@ -135,7 +135,7 @@ typedef struct {
 } ps_silu_mul;
 
 /* The k largest of each row, in order, and log(sum(exp((logits - largest) * inverse_temperature))).
- * Scratch: `heap_values` and `heap_ids` [threads, k], `partial` [threads, 2]. */
+ * Scratch: `heap_values` and `heap_ids` [T, SLICES, k], `partial` [T, SLICES, 2]. */
 typedef struct {
     ps_op op;
     int64_t rows;

@@ -8,6 +8,7 @@
 #include "linear_dense.h"
 #include "linear_grouped.h"
 #include "small_ops.h"
+#include "team.h"
 #include "top_k.h"
 
 #if defined(_WIN32)
@@ -16,73 +17,163 @@
 #define PS_EXPORT __attribute__((visibility("default")))
 #endif
 
+#define PHASES 2              /* an operation's second step needs all of its first */
+#define WORTH_SHARING (1 << 13) /* bytes touched; less is done sooner than handed out */
+
+INLINE int is_grouped(const ps_op *op) { return ((const ps_linear *)op)->weight.format >= PS_INT8; }
+
+/* Items of a phase, 0 where there is no such phase, and roughly how many bytes one touches. */
+static int64_t items_of(const ps_op *op, int phase, int64_t *bytes) {
+    switch (op->kind) {
+    case PS_EMBED: {
+        const ps_embed *e = (const ps_embed *)op;
+        *bytes = e->weight.num_in * 4;
+        return phase == 0 ? e->rows : 0;
+    }
+    case PS_RMS_NORM: {
+        const ps_rms_norm *n = (const ps_rms_norm *)op;
+        *bytes = n->hidden * 8;
+        return phase == 0 ? n->rows : 0;
+    }
+    case PS_LINEAR: {
+        const ps_linear *l = (const ps_linear *)op;
+        if (!is_grouped(op)) {
+            *bytes = l->weight.num_in * 2 * DENSE_OUTPUTS;
+            return phase == 0 ? (l->weight.num_out + DENSE_OUTPUTS - 1) / DENSE_OUTPUTS : 0;
+        }
+        *bytes = phase == 0 ? PS_BLOCK * 4 : tile_bytes(&l->weight);
+        return phase == 0 ? l->rows * l->weight.padded_in / PS_BLOCK : tiles_of(&l->weight);
+    }
+    case PS_ROPE_STORE: {
+        const ps_rope_store *r = (const ps_rope_store *)op;
+        *bytes = r->head_dim * 8;
+        return phase == 0 ? r->rows * (r->num_heads + r->num_kv_heads) : 0;
+    }
+    case PS_ATTENTION_DECODE: {
+        const ps_attention_decode *a = (const ps_attention_decode *)op;
+        *bytes = a->head_dim * (phase == 0 ? SPAN * 4 * a->num_kv_heads : 8);
+        return phase == 0 ? attention_items(a) : a->rows * a->num_heads;
+    }
+    case PS_SILU_MUL: {
+        const ps_silu_mul *s = (const ps_silu_mul *)op;
+        *bytes = VF_LANES * 12;
+        return phase == 0 ? s->rows * gate_vectors(s) : 0;
+    }
+    case PS_TOP_K: {
+        const ps_top_k *t = (const ps_top_k *)op;
+        *bytes = phase == 0 ? t->vocab * 4 / SLICES : t->k * SLICES * 12;
+        return phase == 0 ? t->rows * SLICES : t->rows;
+    }
+    case PS_EXPAND: {
+        const ps_expand *x = (const ps_expand *)op;
+        *bytes = tile_bytes(&x->weight) * 4;
+        return phase == 0 ? tiles_of(&x->weight) : 0;
+    }
+    }
+    return 0;
+}
+
+static void run_items(const ps_op *op, int phase, int64_t begin, int64_t end) {
+    switch (op->kind) {
+    case PS_EMBED: embed((const ps_embed *)op, begin, end); break;
+    case PS_RMS_NORM: rms_norm((const ps_rms_norm *)op, begin, end); break;
+    case PS_LINEAR:
+        if (!is_grouped(op)) linear_dense((const ps_linear *)op, begin, end);
+        else if (phase == 0) quantize_rows((const ps_linear *)op, begin, end);
+        else linear_grouped((const ps_linear *)op, begin, end);
+        break;
+    case PS_ROPE_STORE: rope_store((const ps_rope_store *)op, begin, end); break;
+    case PS_ATTENTION_DECODE:
+        if (phase == 0) attention_spans((const ps_attention_decode *)op, begin, end);
+        else attention_merge((const ps_attention_decode *)op, begin, end);
+        break;
+    case PS_SILU_MUL: silu_mul((const ps_silu_mul *)op, begin, end); break;
+    case PS_TOP_K:
+        if (phase == 0) top_k_slices((const ps_top_k *)op, begin, end);
+        else top_k_merge((const ps_top_k *)op, begin, end);
+        break;
+    case PS_EXPAND: expand((const ps_expand *)op, begin, end); break;
+    }
+}
+
 static int64_t now_ns(void) {
     struct timespec t;
     timespec_get(&t, TIME_UTC);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void run_op(const ps_op *op, const ps_member *me) {
-    switch (op->kind) {
-    case PS_EMBED: embed((const ps_embed *)op, me); break;
-    case PS_RMS_NORM: rms_norm((const ps_rms_norm *)op, me); break;
-    case PS_LINEAR:
-        if (((const ps_linear *)op)->weight.format >= PS_INT8)
-            linear_grouped((const ps_linear *)op, me);
-        else linear_dense((const ps_linear *)op, me);
-        break;
-    case PS_ROPE_STORE: rope_store((const ps_rope_store *)op, me); break;
-    case PS_ATTENTION_DECODE: attention_decode((const ps_attention_decode *)op, me); break;
-    case PS_SILU_MUL: silu_mul((const ps_silu_mul *)op, me); break;
-    case PS_EXPAND: expand((const ps_expand *)op, me); break;
-    case PS_TOP_K: top_k((const ps_top_k *)op, me); break;
-    }
-}
+/* Where the team is in the list. Only the thread that finished a step's last chunk touches it. */
+typedef struct {
+    ps_team team;
+    const ps_op *const *ops;
+    int64_t count;
+    int64_t at;
+    int phase;
+    const volatile int32_t *cancel;
+    int64_t *stage_ns;
+    int64_t since_ns;
+    int stopped;
+} ps_run_state;
 
-/* Walk the list; `*cancel` is polled between operations by one thread for all. It writes the index
- * of the last operation, so that a member still leaving an earlier barrier is not misled. */
-static void walk(const ps_op *const *ops, int64_t count, const volatile int32_t *cancel,
-                 volatile int64_t *last, int64_t *stage_ns, const ps_member *me) {
-    int64_t before = me->id == 0 ? now_ns() : 0;
-    for (int64_t i = 0; i < count; i++) {
-        run_op(ops[i], me);
-        if (me->id == 0 && *cancel && i + 1 < count) *last = i;
-        ps_barrier(me);
-        if (me->id == 0) {
-            int64_t after = now_ns();
-            stage_ns[ops[i]->stage] += after - before;
-            before = after;
+/* Publish the step after the present one, or the end. */
+static void advance(ps_run_state *run) {
+    for (;;) {
+        if (++run->phase == PHASES) {
+            int64_t now = now_ns();
+            run->stage_ns[run->ops[run->at]->stage] += now - run->since_ns;
+            run->since_ns = now;
+            run->phase = 0;
+            run->at++;
+            run->stopped = run->at < run->count && *run->cancel;
+            if (run->at == run->count || run->stopped) {
+                ps_end(&run->team);
+                return;
+            }
         }
-        if (*last == i) break;
+        int64_t bytes = 0, items = items_of(run->ops[run->at], run->phase, &bytes);
+        if (items == 0) continue;
+        ps_publish(&run->team, items, items > 1 && items * bytes > WORTH_SHARING);
+        return;
     }
 }
 
-/* Run `count` operations with `threads` threads. Adds the time of each stage to `stage_ns`.
+static void work(ps_run_state *run) {
+    int64_t begin, end;
+    while (ps_claim(&run->team, &begin, &end)) {
+        if (begin < end) run_items(run->ops[run->at], run->phase, begin, end);
+        if (ps_finish(&run->team)) advance(run);
+    }
+}
+
+/* Run `count` operations with at most `threads` threads. Adds the time of each stage to `stage_ns`.
  * Returns 1 when it ran to the end, 0 when it stopped because `*cancel` was set. */
 PS_EXPORT int32_t ps_run(const ps_op *const *ops, int64_t count, int32_t threads,
                          const int32_t *cancel, int64_t *stage_ns) {
-    volatile int64_t last = -1;
-    ps_team team = {1, 0, 0};
+    ps_run_state run = {.ops = ops, .count = count, .phase = -1, .cancel = cancel};
+    run.stage_ns = stage_ns;
+    run.since_ns = now_ns();
+    run.team.threads = 1;
 #ifdef _OPENMP
+    run.team.threads = threads;
+    advance(&run);
+    if (threads > 1 && (count > 1 || run.team.chunks > 1)) {
 #pragma omp parallel num_threads(threads)
-    {
-#pragma omp single
-        team.size = omp_get_num_threads();
-        ps_member me = {&team, omp_get_thread_num(), team.size};
-        walk(ops, count, cancel, &last, stage_ns, &me);
+        work(&run);
+        return !run.stopped;
     }
 #else
     (void)threads;
-    ps_member me = {&team, 0, 1};
-    walk(ops, count, cancel, &last, stage_ns, &me);
+    advance(&run);
 #endif
-    return last < 0;
+    work(&run);
+    return !run.stopped;
 }
 
 /* The instruction level this library was compiled for. */
 PS_EXPORT const char *ps_level(void) { return PS_LEVEL; }
 
-/* Tokens of one attention item; the caller sizes the scratch by it. */
+/* Tokens of one attention item, and slices of a row of logits: the caller sizes scratch by them. */
 PS_EXPORT int64_t ps_attention_span(void) { return SPAN; }
+PS_EXPORT int64_t ps_top_k_slices(void) { return SLICES; }
 
 #endif

@@ -270,6 +270,17 @@ INLINE uint16_t float_to_bf16(float x) { /* round to nearest even, nan stays nan
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+/* The sums of four vectors, in order, into out[4]. */
+INLINE void vf_sum4(const vf x[4], float *out) {
+#if VF_LANES == 8
+    vf ab = _mm256_hadd_ps(x[0], x[1]), cd = _mm256_hadd_ps(x[2], x[3]);
+    vf all = _mm256_hadd_ps(ab, cd);
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+#else
+    for (int i = 0; i < 4; i++) out[i] = vf_sum(x[i]);
+#endif
+}
+
 /* e^x within 2 units in the last place: 2^n times a polynomial on |r| <= ln(2)/2 (Taylor, degree 7
  * is enough there). Below -87 the result is the smallest normal number's neighbourhood, near 0. */
 INLINE vf vf_exp(vf x) {

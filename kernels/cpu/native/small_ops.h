@@ -5,9 +5,7 @@
 #include "linear_dense.h"
 #include "linear_grouped.h"
 
-static void embed(const ps_embed *op, const ps_member *me) {
-    int64_t begin, end;
-    ps_share(me, op->rows, &begin, &end);
+static void embed(const ps_embed *op, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
         float *out = op->out + row * op->weight.num_in;
         if (op->weight.format >= PS_INT8) embed_grouped(&op->weight, op->ids[row], out);
@@ -40,9 +38,7 @@ static void rms_norm_row(const ps_rms_norm *op, int64_t row) {
     for (; i < hidden; i++) out[i] = x[i] * factor * op->weight[i];
 }
 
-static void rms_norm(const ps_rms_norm *op, const ps_member *me) {
-    int64_t begin, end;
-    ps_share(me, op->rows, &begin, &end);
+static void rms_norm(const ps_rms_norm *op, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) rms_norm_row(op, row);
 }
 
@@ -81,10 +77,9 @@ INLINE void store_as(int format, const float *x, int dim, void *cache, int64_t i
 
 #define MAX_HEAD_DIM 256
 
-static void rope_store(const ps_rope_store *op, const ps_member *me) {
+/* Items are heads of rows, queries before keys. */
+static void rope_store(const ps_rope_store *op, int64_t begin, int64_t end) {
     const int heads = op->num_heads + op->num_kv_heads, dim = op->head_dim;
-    int64_t begin, end;
-    ps_share(me, op->rows * heads, &begin, &end);
     for (int64_t item = begin; item < end; item++) {
         int64_t row = item / heads;
         int head = (int)(item % heads);
@@ -104,31 +99,34 @@ static void rope_store(const ps_rope_store *op, const ps_member *me) {
     }
 }
 
+/* Vectors of one row; the last may be short. */
+INLINE int64_t gate_vectors(const ps_silu_mul *op) {
+    return (op->width + VF_LANES - 1) / VF_LANES;
+}
+
 /* silu(g) * u = g * u / (1 + e^-g). */
-static void silu_mul(const ps_silu_mul *op, const ps_member *me) {
-    /* Whole vectors of one row: the last of a row may be short. */
-    int64_t vectors = (op->width + VF_LANES - 1) / VF_LANES, begin, end;
-    ps_share(me, op->rows * vectors, &begin, &end);
+INLINE vf gated(const float *gate, const float *up) {
+    vf g = vf_load(gate);
+    vf sigmoid = vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), g))));
+    return vf_mul(vf_mul(g, sigmoid), vf_load(up));
+}
+
+/* Items are vectors of rows. */
+static void silu_mul(const ps_silu_mul *op, int64_t begin, int64_t end) {
+    const int64_t vectors = gate_vectors(op);
     for (int64_t item = begin; item < end; item++) {
         int64_t row = item / vectors, i = item % vectors * VF_LANES, left = op->width - i;
-        const float *gate = op->x + row * 2 * op->width + i, *up = gate + op->width;
-        float *out = op->out + row * op->width + i, padded[3][VF_LANES];
-        if (left < VF_LANES) {
-            memset(padded, 0, sizeof padded);
-            memcpy(padded[0], gate, (size_t)left * 4);
-            memcpy(padded[1], up, (size_t)left * 4);
-            gate = padded[0];
-            up = padded[1];
-        }
-        vf g = vf_load(gate);
-        vf sigmoid = vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), g))));
-        vf y = vf_mul(vf_mul(g, sigmoid), vf_load(up));
+        const float *gate = op->x + row * 2 * op->width + i;
+        float *out = op->out + row * op->width + i;
         if (left >= VF_LANES) {
-            vf_store(out, y);
-        } else {
-            vf_store(padded[2], y);
-            memcpy(out, padded[2], (size_t)left * 4);
+            vf_store(out, gated(gate, gate + op->width));
+            continue;
         }
+        float padded[3][VF_LANES] = {{0}};
+        memcpy(padded[0], gate, (size_t)left * 4);
+        memcpy(padded[1], gate + op->width, (size_t)left * 4);
+        vf_store(padded[2], gated(padded[0], padded[1]));
+        memcpy(out, padded[2], (size_t)left * 4);
     }
 }
 

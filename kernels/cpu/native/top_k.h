@@ -5,7 +5,6 @@
 
 #include "ops.h"
 #include "simd.h"
-#include "team.h"
 
 /* Whether a ranks after b: smaller, or equal and later. */
 INLINE int after(float a, int64_t a_id, float b, int64_t b_id) {
@@ -48,45 +47,49 @@ static void slice_sum(const float *x, int64_t count, float factor, float *larges
     *sum = vf_sum(total) + tail;
 }
 
-static void top_k_row(const ps_top_k *op, int64_t row, const ps_member *me) {
-    const float *logits = op->logits + row * op->vocab;
+#define SLICES 8 /* of a row's logits, each with a heap of its own */
+
+/* Items are slices of rows. */
+static void top_k_slices(const ps_top_k *op, int64_t begin, int64_t end) {
     const int64_t k = op->k;
-    const float factor = op->inverse_temperature[row];
-    float *values = op->heap_values + me->id * k, *partial = op->partial + me->id * 2;
-    int64_t *ids = op->heap_ids + me->id * k, begin, end;
-    ps_share(me, op->vocab, &begin, &end);
-    for (int64_t i = 0; i < k; i++) {
-        values[i] = -INFINITY;
-        ids[i] = INT64_MAX;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t row = item / SLICES, slice = item % SLICES;
+        const float *logits = op->logits + row * op->vocab;
+        const int64_t first = op->vocab * slice / SLICES, last = op->vocab * (slice + 1) / SLICES;
+        float *values = op->heap_values + item * k, *partial = op->partial + item * 2;
+        int64_t *ids = op->heap_ids + item * k;
+        for (int64_t i = 0; i < k; i++) {
+            values[i] = -INFINITY;
+            ids[i] = INT64_MAX;
+        }
+        for (int64_t i = first; i < last; i++)
+            if (logits[i] >= values[0]) offer(values, ids, k, logits[i], i);
+        partial[0] = -INFINITY;
+        partial[1] = 0.0f;
+        float factor = op->inverse_temperature[row];
+        if (factor > 0.0f) slice_sum(logits + first, last - first, factor, partial, partial + 1);
     }
-    for (int64_t i = begin; i < end; i++)
-        if (logits[i] >= values[0]) offer(values, ids, k, logits[i], i);
-    partial[0] = -INFINITY;
-    partial[1] = 0.0f;
-    if (factor > 0.0f) slice_sum(logits + begin, end - begin, factor, partial, partial + 1);
-    ps_barrier(me);
-    if (me->id != 0) return;
-    for (int64_t i = k; i < k * me->size; i++)
-        offer(op->heap_values, op->heap_ids, k, op->heap_values[i], op->heap_ids[i]);
-    for (int64_t left = k; left > 0; left--) { /* take the last-ranked away, from the back */
-        op->values[row * k + left - 1] = op->heap_values[0];
-        op->ids[row * k + left - 1] = op->heap_ids[0];
-        sift(op->heap_values, op->heap_ids, left - 1, 0, op->heap_values[left - 1],
-             op->heap_ids[left - 1]);
-    }
-    float largest = -INFINITY, sum = 0.0f;
-    for (int t = 0; t < me->size; t++)
-        largest = op->partial[2 * t] > largest ? op->partial[2 * t] : largest;
-    for (int t = 0; t < me->size; t++)
-        if (op->partial[2 * t + 1] > 0.0f)
-            sum += op->partial[2 * t + 1] * expf((op->partial[2 * t] - largest) * factor);
-    op->log_sum[row] = factor > 0.0f ? logf(sum) : 0.0f;
 }
 
-static void top_k(const ps_top_k *op, const ps_member *me) {
-    for (int64_t row = 0; row < op->rows; row++) {
-        top_k_row(op, row, me);
-        ps_barrier(me); /* the scratch is free again */
+/* Items are rows: heaps into one, then out of it from the back. */
+static void top_k_merge(const ps_top_k *op, int64_t begin, int64_t end) {
+    const int64_t k = op->k;
+    for (int64_t row = begin; row < end; row++) {
+        float *values = op->heap_values + row * SLICES * k, *partial = op->partial + row * SLICES * 2;
+        int64_t *ids = op->heap_ids + row * SLICES * k;
+        for (int64_t i = k; i < k * SLICES; i++) offer(values, ids, k, values[i], ids[i]);
+        for (int64_t left = k; left > 0; left--) {
+            op->values[row * k + left - 1] = values[0];
+            op->ids[row * k + left - 1] = ids[0];
+            sift(values, ids, left - 1, 0, values[left - 1], ids[left - 1]);
+        }
+        float factor = op->inverse_temperature[row], largest = -INFINITY, sum = 0.0f;
+        for (int s = 0; s < SLICES; s++)
+            largest = partial[2 * s] > largest ? partial[2 * s] : largest;
+        for (int s = 0; s < SLICES && factor > 0.0f; s++)
+            if (partial[2 * s + 1] > 0.0f)
+                sum += partial[2 * s + 1] * expf((partial[2 * s] - largest) * factor);
+        op->log_sum[row] = factor > 0.0f ? logf(sum) : 0.0f;
     }
 }
 
