@@ -22,49 +22,43 @@ INLINE float scalar_as_float(int format, const void *base, int64_t index) {
     return lanes[0];
 }
 
-/* N outputs from `first_out` times M rows from `row`. */
-INLINE void dense_block(int N, int M, int format, const ps_linear *op, int64_t first_out, int64_t row) {
+/* One output for M rows from `row`. */
+INLINE void dense_block(int M, int format, const ps_linear *op, int64_t out, int64_t row) {
     const ps_weight *w = &op->weight;
-    const int64_t num_in = w->num_in;
-    vf even[4][4], odd[4][4];
-    UNROLL for (int n = 0; n < N; n++)
-        UNROLL for (int m = 0; m < M; m++) even[n][m] = odd[n][m] = vf_zero();
+    const int64_t num_in = w->num_in, start = out * num_in;
+    const int width = format == PS_FP32 ? 4 : 2;
+    vf even[4], odd[4];
+    UNROLL for (int m = 0; m < M; m++) even[m] = odd[m] = vf_zero();
     int64_t k = 0;
     for (; k + 2 * VF_LANES <= num_in; k += 2 * VF_LANES) {
-        UNROLL for (int n = 0; n < N; n++) {
-            vf first = load_as_float(format, w->data, (first_out + n) * num_in + k);
-            vf second = load_as_float(format, w->data, (first_out + n) * num_in + k + VF_LANES);
-            UNROLL for (int m = 0; m < M; m++) {
-                const float *x = op->x + (row + m) * op->x_stride + k;
-                even[n][m] = vf_fma(first, vf_load(x), even[n][m]);
-                odd[n][m] = vf_fma(second, vf_load(x + VF_LANES), odd[n][m]);
-            }
+        __builtin_prefetch((const char *)w->data + (start + k) * width + PREFETCH_BYTES);
+        vf first = load_as_float(format, w->data, start + k);
+        vf second = load_as_float(format, w->data, start + k + VF_LANES);
+        UNROLL for (int m = 0; m < M; m++) {
+            const float *x = op->x + (row + m) * op->x_stride + k;
+            even[m] = vf_fma(first, vf_load(x), even[m]);
+            odd[m] = vf_fma(second, vf_load(x + VF_LANES), odd[m]);
         }
     }
-    UNROLL for (int n = 0; n < N; n++) {
-        UNROLL for (int m = 0; m < M; m++) {
-            float sum = vf_sum(vf_add(even[n][m], odd[n][m]));
-            const float *x = op->x + (row + m) * op->x_stride;
-            for (int64_t i = k; i < num_in; i++)
-                sum += x[i] * scalar_as_float(format, w->data, (first_out + n) * num_in + i);
-            if (op->bias) sum += op->bias[first_out + n];
-            op->out[(row + m) * op->out_stride + first_out + n] = sum;
-        }
+    UNROLL for (int m = 0; m < M; m++) {
+        float sum = vf_sum(vf_add(even[m], odd[m]));
+        const float *x = op->x + (row + m) * op->x_stride;
+        for (int64_t i = k; i < num_in; i++)
+            sum += x[i] * scalar_as_float(format, w->data, start + i);
+        if (op->bias) sum += op->bias[out];
+        op->out[(row + m) * op->out_stride + out] = sum;
     }
 }
 
+/* One output after the other, in the order they lie in memory: four at once, which is as many
+ * streams, reads a third less per second. A weight stays in the nearest cache for all rows. */
 INLINE void dense_outputs(int format, const ps_linear *op, int64_t begin, int64_t end) {
-    int64_t out = begin;
-    for (; out + 4 <= end; out += 4) { /* weights of 4 outputs stay in cache for all rows */
+    for (int64_t out = begin; out < end; out++) {
         int64_t row = 0;
-        for (; row + 4 <= op->rows; row += 4)
-            for (int n = 0; n < 4; n++) dense_block(1, 4, format, op, out + n, row);
-        for (; row + 2 <= op->rows; row += 2)
-            for (int n = 0; n < 4; n += 2) dense_block(2, 2, format, op, out + n, row);
-        for (; row < op->rows; row++) dense_block(4, 1, format, op, out, row);
+        for (; row + 4 <= op->rows; row += 4) dense_block(4, format, op, out, row);
+        for (; row + 2 <= op->rows; row += 2) dense_block(2, format, op, out, row);
+        for (; row < op->rows; row++) dense_block(1, format, op, out, row);
     }
-    for (; out < end; out++)
-        for (int64_t row = 0; row < op->rows; row++) dense_block(1, 1, format, op, out, row);
 }
 
 /* Items are outputs, four at a time. */

@@ -123,6 +123,8 @@ INLINE void tile_product(int M, int bits, const ps_linear *op, const uint8_t *ti
             vi acc[MAX_ROWS][PARTS];
             UNROLL for (int m = 0; m < M; m++)
                 UNROLL for (int p = 0; p < PARTS; p++) acc[m][p] = vi_zero();
+            for (int byte = 0; byte < PS_BLOCK * PS_TILE * bits / 8; byte += 64)
+                __builtin_prefetch(tile + byte + PREFETCH_BYTES);
             block_products(M, bits, tile, x + block * PS_BLOCK * M, acc);
             tile += PS_BLOCK * PS_TILE * bits / 8;
             UNROLL for (int m = 0; m < M; m++) {

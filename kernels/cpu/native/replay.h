@@ -18,7 +18,7 @@
 #endif
 
 #define PHASES 2              /* an operation's second step needs all of its first */
-#define WORTH_SHARING (1 << 13) /* bytes touched; less is done sooner than handed out */
+#define WORTH_SHARING (1 << 14) /* bytes touched; less is done sooner than handed out */
 
 INLINE int is_grouped(const ps_op *op) { return ((const ps_linear *)op)->weight.format >= PS_INT8; }
 
@@ -115,7 +115,8 @@ typedef struct {
     int stopped;
 } ps_run_state;
 
-/* Publish the step after the present one, or the end. */
+/* Do what follows the present step while it is too little to share, then publish the next step, or
+ * the end. */
 static void advance(ps_run_state *run) {
     for (;;) {
         if (++run->phase == PHASES) {
@@ -131,9 +132,11 @@ static void advance(ps_run_state *run) {
             }
         }
         int64_t bytes = 0, items = items_of(run->ops[run->at], run->phase, &bytes);
-        if (items == 0) continue;
-        ps_publish(&run->team, items, items > 1 && items * bytes > WORTH_SHARING);
-        return;
+        if (items > 1 && items * bytes > WORTH_SHARING) {
+            ps_publish(&run->team, items);
+            return;
+        }
+        run_items(run->ops[run->at], run->phase, 0, items);
     }
 }
 
@@ -156,7 +159,7 @@ PS_EXPORT int32_t ps_run(const ps_op *const *ops, int64_t count, int32_t threads
 #ifdef _OPENMP
     run.team.threads = threads;
     advance(&run);
-    if (threads > 1 && (count > 1 || run.team.chunks > 1)) {
+    if (threads > 1 && !run.team.ended) { /* something is worth sharing */
 #pragma omp parallel num_threads(threads)
         work(&run);
         return !run.stopped;

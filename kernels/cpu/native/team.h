@@ -1,6 +1,6 @@
 /* Threads that work through one list of steps together, without a barrier.
  *
- * A step is cut into chunks, large ones first. Whoever is free claims the next one, and whoever
+ * A step of some size is cut into chunks, large ones first. Whoever is free claims the next one, and whoever
  * finishes the last chunk of a step publishes the next step. So a thread that the system has put
  * aside (a window wants its core) holds up the others only for the chunk it is in, and one thread
  * alone makes progress too. Waiting is polling for a short while, then sleeping: a core that falls
@@ -54,10 +54,10 @@ INLINE int64_t chunk_begin(const ps_team *team, int32_t c) {
     return team->items * (before + within * (level == PS_LEVELS - 1 ? 2 : 1)) / parts;
 }
 
-/* Announce a step of `items` items, in one chunk where they are not worth sharing. */
-INLINE void ps_publish(ps_team *team, int64_t items, int shared) {
+/* Announce a step of `items` items. */
+INLINE void ps_publish(ps_team *team, int64_t items) {
     team->items = items;
-    team->chunks = shared && team->threads > 1 ? team->threads * PS_LEVELS : 1;
+    team->chunks = team->threads * PS_LEVELS;
     team->done = 0;
     uint64_t step = (team->ticket >> 32) + 1;
     __atomic_store_n(&team->ticket, step << 32, __ATOMIC_SEQ_CST);
@@ -71,7 +71,7 @@ INLINE void ps_publish(ps_team *team, int64_t items, int shared) {
 /* Nothing more comes. */
 INLINE void ps_end(ps_team *team) {
     __atomic_store_n(&team->ended, 1, __ATOMIC_SEQ_CST);
-    ps_publish(team, 0, 0);
+    ps_publish(team, 0);
 }
 
 /* Wait until the step changes from the one in `ticket`. */
