@@ -18,6 +18,7 @@
 #define SPAN 64       /* tokens of one item */
 #define HEAD_PACK 3   /* query heads treated at once: with 4 tokens each, 12 sums in registers */
 #define TOKEN_PACK 4
+#define AHEAD 8       /* tokens whose entries are asked for before they are needed */
 
 INLINE int64_t spans_of(int64_t context_len) { return (context_len + SPAN - 1) / SPAN; }
 
@@ -33,6 +34,14 @@ INLINE void locate(const ps_attention_decode *op, int64_t row, int64_t first, in
         int64_t offset = (table[block] * size + within) * stride;
         for (; within < size && t < count; within++, t++, offset += stride) offsets[t] = offset;
     }
+}
+
+/* All heads of a token. The processor's own foresight ends with each page. */
+INLINE void ask_for(const ps_attention_decode *op, const void *cache, int64_t offset) {
+    const int width = op->kv_format == PS_FP32 ? 4 : 2;
+    const char *entry = (const char *)cache + offset * width;
+    const int64_t bytes = (int64_t)op->num_kv_heads * op->head_dim * width;
+    for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(entry + byte);
 }
 
 /* scores[h][t] = scale * q[h] . key[t] for H heads and T tokens of one key head. */
@@ -117,11 +126,14 @@ INLINE void attend_item(int format, const ps_attention_decode *op, int64_t row, 
     const int group = op->num_heads / op->num_kv_heads, dim = op->head_dim;
     const int64_t first = span * SPAN, left = op->context_lens[row] - first, stride = 2 + dim;
     const int count = (int)(left < SPAN ? left : SPAN);
+    const int known = (int)(left < SPAN + AHEAD ? left : SPAN + AHEAD);
     const float *q = op->q + row * op->num_heads * dim;
     float scores[op->num_heads * SPAN];
-    int64_t offsets[SPAN];
-    locate(op, row, first, count, offsets);
+    int64_t offsets[SPAN + AHEAD];
+    locate(op, row, first, known, offsets);
     for (int t = 0; t < count; t += count - t < TOKEN_PACK ? 1 : TOKEN_PACK) {
+        for (int i = t + AHEAD; i < t + AHEAD + TOKEN_PACK && i < known; i++)
+            ask_for(op, op->k_cache, offsets[i]);
         for (int head = 0; head < op->num_heads;) {
             int in_group = group - head % group, heads = in_group < HEAD_PACK ? in_group : HEAD_PACK;
             int64_t place = (int64_t)(head / group) * dim;
@@ -138,6 +150,8 @@ INLINE void attend_item(int format, const ps_attention_decode *op, int64_t row, 
         memset(to + 2, 0, (size_t)dim * 4);
     }
     for (int t = 0; t < count; t += count - t < TOKEN_PACK ? 1 : TOKEN_PACK) {
+        for (int i = t + AHEAD; i < t + AHEAD + TOKEN_PACK && i < known; i++)
+            ask_for(op, op->v_cache, offsets[i]);
         for (int head = 0; head < op->num_heads;) {
             int in_group = group - head % group, heads = in_group < HEAD_PACK ? in_group : HEAD_PACK;
             int64_t place = (int64_t)(head / group) * dim;
