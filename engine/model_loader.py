@@ -24,6 +24,7 @@ from engine.metrics import LoadedFacts
 from engine.model_runner import ModelRunner
 from engine.models.llama import LlamaModel, StepAborted
 from engine.models.registry import model_class
+from engine.paths import cache_folder
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.session import EngineError
@@ -36,7 +37,6 @@ log = logging.getLogger("engine.load")
 _KV_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # BF16 products must be this much faster than FP32 ones before large matrices use them.
 _FAST_BF16 = 1.3
-_WARMUP_TOKENS = 16
 
 
 class LoadStopped(Exception):
@@ -183,6 +183,7 @@ class _Load:
             torch.float32 if on_cpu else self._dense_dtype,
             self._dense_dtype,
             self._threads,
+            cache_folder() / "kernel-tuning",
         )
         self._source = WeightSource(
             self._checkpoint, self._config.weight_format, self._kernels, self._device
@@ -226,10 +227,11 @@ class _Load:
         loaded_at = time.perf_counter()
         for weight in self._model.typical_weights():
             self._kernels.linear.tune(weight)
-        num_tokens = min(_WARMUP_TOKENS, self._estimate.context_length - 1)
         try:
             self._runner.warm_up()
-            _warm_up(self._scheduler, self._blocks, self._runner, num_tokens)
+            for num_tokens in self._kernels.warm_up_tokens:
+                fitting = min(num_tokens, self._estimate.context_length - 1)
+                _warm_up(self._scheduler, self._blocks, self._runner, fitting)
         except StepAborted:
             raise LoadStopped from None
         notice = unusable_gpu_notice()

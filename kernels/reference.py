@@ -235,7 +235,7 @@ def embedding(ids: torch.Tensor, weight: Weight, dtype: torch.dtype) -> torch.Te
     rows = codes.float() * weight.scale.index_select(1, ids).float()[:, None]
     if weight.minimum is not None:
         rows += weight.minimum.index_select(1, ids).float()[:, None]
-    return rows.flatten(0, 1).t().to(dtype)
+    return rows.flatten(0, 1).t().to(dtype).contiguous()
 
 
 def top_k(logits: torch.Tensor, inverse_temperature: torch.Tensor, k: int) -> TopK:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -59,6 +61,8 @@ class KernelSet:
     linear: LinearOperation
     top_k: Callable[..., TopK]
     record: Callable[[Callable[[], Any]], tuple[Any, Recording]]
+    # Prompts of these lengths touch (on a GPU: compile) everything that an answer runs.
+    warm_up_tokens: tuple[int, ...] = (16,)
 
 
 def select_kernels(
@@ -66,11 +70,13 @@ def select_kernels(
     activation_dtype: torch.dtype = torch.float32,
     dense_dtype: torch.dtype = torch.float32,
     threads: int = 1,
+    tuning_folder: Path | None = None,
 ) -> KernelSet:
-    """Native kernels on a CPU where they were compiled, else torch's operations.
+    """Native kernels on a CPU, Triton's on a GPU, torch's operations where they cannot be had.
 
     `activation_dtype` is FP32 on CPU, the weights' dtype on a GPU; `dense_dtype` is the dtype
-    in which the device multiplies large matrices fastest. Raises ValueError when the environment
+    in which the device multiplies large matrices fastest. What is tuned on a GPU is kept in
+    `tuning_folder`. Raises ValueError when the environment
     names an instruction level that cannot run here.
     """
     if device.type == "cpu":
@@ -82,6 +88,11 @@ def select_kernels(
 
             return cpu_kernels(library, threads, dense_dtype)
         log.info("no native CPU kernels here: computing with torch's operations")
+    # "cuda" is also what torch calls AMD devices. Products in BF16 need compute capability 8.0.
+    elif find_spec("triton") and torch.cuda.get_device_capability(device) >= (8, 0):
+        from kernels.gpu.kernel_set import gpu_kernels
+
+        return gpu_kernels(activation_dtype, dense_dtype, tuning_folder, device)
     return torch_kernels(activation_dtype, dense_dtype)
 
 

@@ -30,8 +30,14 @@ TORCH_INDEX = "TORCH_INDEX"  # environment variable: the index to take torch fro
 
 def recipe(root: Path) -> list[Path]:
     """The files that decide what the environment holds."""
-    folder = root / "packaging"
-    return [root / "pyproject.toml", folder / "constraints.txt", *sorted(folder.glob("*.py"))]
+    folder, native = root / "packaging", root / "kernels" / "cpu" / "native"
+    return [
+        root / "pyproject.toml",
+        root / "setup.py",
+        folder / "constraints.txt",
+        *sorted(folder.glob("*.py")),
+        *sorted(native.iterdir()),
+    ]
 
 
 def python_too_old(version: tuple[int, ...]) -> str | None:
@@ -61,7 +67,7 @@ def set_up(extras: tuple[str, ...], asked_device: str) -> None:
     environment.make_venv(VENV)
     if present is not None and present.device != device:
         environment.pip_uninstall(VENV, "torch")  # pip would take one build for the other
-    announce(device)
+    announce(device, extras)
     install_packages(device, extras)
     provide_qt_libraries()
     provide_fonts()
@@ -86,15 +92,15 @@ def torch_version() -> str:
     return downloads.pinned_torch(CONSTRAINTS.read_text(encoding="utf-8"))
 
 
-def announce(device: str) -> None:
+def announce(device: str, extras: tuple[str, ...]) -> None:
     """Say what will be downloaded; pip is asked which builds of torch its index has."""
     installed = environment.installed_distributions(VENV)
     version = torch_version()
     build, offered = device, ""
-    if downloads.still_to_come(downloads.parts(version, build)[:1], installed):
+    if downloads.still_to_come(downloads.parts(version, build, ())[:1], installed):
         offered = environment.pip_versions(VENV, "torch")
         build = downloads.torch_build(version, device, sys.platform, offered, torch_index())
-    coming = downloads.still_to_come(downloads.parts(version, build), installed)
+    coming = downloads.still_to_come(downloads.parts(version, build, extras), installed)
     for line in downloads.announcement(coming):
         say(line)
     if offered and build != device == "cpu":
@@ -163,11 +169,11 @@ def provide_fonts() -> None:
 
 
 def note_compiler() -> None:
-    """Say once that there is no compiler, which nothing depends on."""
+    """Say once that there is no compiler, which is needed for speed alone."""
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang", "cl")):
         say(
-            "  Note: no C compiler was found; Phasescope works without one, "
-            "with torch's operations in place of kernels that would be compiled here."
+            "  Note: no C compiler was found; Phasescope works without one, but answers "
+            "several times slower, with torch's operations in place of its own kernels."
         )
 
 

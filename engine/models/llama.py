@@ -7,6 +7,7 @@ head_dim and optional biases. Tensor names are those of Hugging Face checkpoints
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,11 +16,13 @@ from engine.layers.attention_metadata import AttentionMetadata, PrefillMetadata
 from engine.layers.linear import Linear
 from engine.layers.rotary import RotaryTable
 from engine.loading.model_config import ModelConfig
-from engine.loading.weight_source import WeightSource
 from kernels.recording import CancelCell
 from kernels.select import KernelSet
 from kernels.stages import Stage
 from kernels.weights import KernelWeight
+
+if TYPE_CHECKING:
+    from engine.loading.weight_source import WeightSource
 
 
 class StepAborted(Exception):
@@ -136,8 +139,9 @@ class LlamaModel:
         )
 
     def typical_weights(self) -> list[KernelWeight]:
-        """A layer's largest matrix, for kernels that want to be tuned."""
-        return [weight for weight, _ in self.layers[0].mlp.gate_up.parts]
+        """One of every shape and format, for kernels that want to be tuned."""
+        linears = (*self.layers[0].linears, self.head)
+        return [weight for linear in linears for weight, _ in linear.parts]
 
     def forward(
         self,

@@ -6,7 +6,7 @@ size) goes to the reference; a step with such an operation is computed anew inst
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -16,6 +16,7 @@ from kernels.cpu.library import NativeLibrary
 from kernels.cpu.linear import CpuLinear, native_weight
 from kernels.cpu.structs import (
     AttentionDecode,
+    AttentionPrefill,
     Embed,
     Format,
     RmsNorm,
@@ -26,12 +27,13 @@ from kernels.cpu.structs import (
 from kernels.cpu.tape import NotRecordable, Recorder
 from kernels.cpu.tiles import can_tile, tile
 from kernels.recording import Recording
-from kernels.reference import TopK
+from kernels.reference import PrefillSpan, TopK
 from kernels.select import KernelSet
 from kernels.stages import StageClock
 from kernels.weights import GroupedWeight, KernelWeight
 
-MAX_HEAD_DIM = 256  # native/small_ops.h
+MAX_HEAD_DIM = 256  # native/ops.h
+_PREFILL_DIMS = 16  # a head is a whole number of them: native/gemm.h
 FORMATS = {
     torch.float32: Format.FP32,
     torch.bfloat16: Format.BF16,
@@ -53,7 +55,7 @@ def cpu_kernels(library: NativeLibrary, threads: int, dense_dtype: torch.dtype) 
         rms_norm=operations.rms_norm,
         fused_add_rms_norm=operations.fused_add_rms_norm,
         rope_and_store_kv=operations.rope_and_store_kv,
-        attention_prefill=reference.attention_prefill,
+        attention_prefill=operations.attention_prefill,
         attention_decode=operations.attention_decode,
         silu_and_mul=operations.silu_and_mul,
         embedding=operations.embedding,
@@ -149,6 +151,43 @@ class _Operations:
             slot_mapping=slot_mapping.data_ptr(),
         )
         self.recorder.emit(op, q, k, v, positions, cos, sin, out, k_cache, v_cache, slot_mapping)
+        return out
+
+    def attention_prefill(
+        self,
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        spans: Sequence[PrefillSpan],
+        scale: float,
+    ) -> torch.Tensor:
+        """See reference. Heads of a token must be contiguous."""
+        _, num_heads, head_dim = q.shape
+        _, block_size, num_kv_heads, _ = k_cache.shape
+        if head_dim % _PREFILL_DIMS or head_dim > MAX_HEAD_DIM:
+            self.recorder.refuse_to_record()
+            return reference.attention_prefill(q, k_cache, v_cache, spans, scale)
+        out = torch.empty(q.shape)
+        start = 0
+        for span in spans:
+            op = AttentionPrefill(
+                num_queries=span.num_queries,
+                context_len=span.context_len,
+                q_stride=q.stride(0),
+                num_heads=num_heads,
+                num_kv_heads=num_kv_heads,
+                head_dim=head_dim,
+                block_size=block_size,
+                scale=scale,
+                kv_format=FORMATS[k_cache.dtype],
+                q=q[start:].data_ptr(),
+                k_cache=k_cache.data_ptr(),
+                v_cache=v_cache.data_ptr(),
+                block_table=span.block_table.data_ptr(),
+                out=out[start:].data_ptr(),
+            )
+            self.recorder.emit(op, q, k_cache, v_cache, span.block_table, out)
+            start += span.num_queries
         return out
 
     def attention_decode(

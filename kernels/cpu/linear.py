@@ -76,10 +76,12 @@ class CpuLinear:
         return self._reference.scratch_bytes + sum(t.numel() * t.element_size() for t in own)
 
     def tune(self, weight: KernelWeight) -> None:
-        """Measure from how many rows on the dense GEMM is faster for weights like this one."""
+        """Measure from how many rows on the dense GEMM is faster, once for each format."""
         if isinstance(weight, GroupedWeight):
             return
         kind = Format(native_weight(weight)[0].format)
+        if kind in self._crossover:
+            return
         self._crossover[kind] = next(
             (rows for rows in _TRIED_ROWS if self._dense_wins(weight, rows)), 1 << 62
         )

@@ -19,6 +19,7 @@ class Kind(IntEnum):
     SILU_MUL = 5
     TOP_K = 6
     EXPAND = 7
+    ATTENTION_PREFILL = 8
 
 
 class Format(IntEnum):
@@ -143,6 +144,28 @@ class AttentionDecode(Op):
         ("block_tables", c_void_p),
         ("context_lens", c_void_p),
         ("partial", c_void_p),
+        ("out", c_void_p),
+    ]
+
+
+class AttentionPrefill(Op):
+    """ps_attention_prefill."""
+
+    KIND = Kind.ATTENTION_PREFILL
+    _fields_: ClassVar[Any] = [
+        ("num_queries", c_int64),
+        ("context_len", c_int64),
+        ("q_stride", c_int64),
+        ("num_heads", c_int32),
+        ("num_kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("block_size", c_int32),
+        ("scale", c_float),
+        ("kv_format", c_int32),
+        ("q", c_void_p),
+        ("k_cache", c_void_p),
+        ("v_cache", c_void_p),
+        ("block_table", c_void_p),
         ("out", c_void_p),
     ]
 

@@ -16,16 +16,10 @@ from kernels.gpu.rope_store_kv import rope_and_store_kv
 from kernels.gpu.silu_and_mul import silu_and_mul
 from kernels.select import KernelSet
 from kernels.stages import StageClock
-from kernels.weights import Weight
 
 # Prompts of these many tokens, and decode steps of one and of two rows, compile every kernel that
 # an answer runs: a model's warm-up runs them, so that no compilation falls into the TTFT.
 WARM_UP_TOKENS = (2, 32, 129)
-
-
-def embedding(ids: torch.Tensor, weight: Weight, dtype: torch.dtype) -> torch.Tensor:
-    """As `reference.embedding`, rows in one piece: they become the residual stream."""
-    return reference.embedding(ids, weight, dtype).contiguous()
 
 
 def gpu_kernels(
@@ -53,8 +47,9 @@ def gpu_kernels(
         attention_prefill=attention_prefill,
         attention_decode=attention_decode,
         silu_and_mul=silu_and_mul,
-        embedding=embedding,
+        embedding=reference.embedding,
         linear=GpuLinear(activation_dtype, dense_dtype, tuning_folder, device_name),
         top_k=reference.top_k,
         record=GraphRecorder(),
+        warm_up_tokens=WARM_UP_TOKENS,
     )

@@ -75,27 +75,27 @@ def test_build_that_will_come(
 
 def test_announcement_adds_up_what_is_still_to_come() -> None:
     """Each part has a line, and the first line holds their sum."""
-    lines = downloads.announcement(downloads.parts(VERSION, "cpu"))
+    lines = downloads.announcement(downloads.parts(VERSION, "cpu", ()))
     assert lines[0].startswith("About 458 MB will be downloaded")
     assert [line.split()[-2] for line in lines[1:]] == ["200", "80", "80", "98"]
-    assert "3,000 MB" in downloads.announcement(downloads.parts(VERSION, "cuda"))[1]
+    assert "3,000 MB" in downloads.announcement(downloads.parts(VERSION, "cuda", ()))[1]
 
 
 def test_installed_parts_are_not_announced() -> None:
     """A second set-up does not promise a download that will not happen."""
     installed = ["torch-2.13.0+cpu.dist-info", "PySide6_Essentials-6.11.3.dist-info"]
-    coming = downloads.still_to_come(downloads.parts(VERSION, "cpu"), installed)
+    coming = downloads.still_to_come(downloads.parts(VERSION, "cpu", ()), installed)
     assert [part.label.split()[0] for part in coming] == ["other", "starter"]
     assert "Everything large is here" in downloads.announcement([])[0]
 
 
 def test_cpu_build_does_not_count_as_the_cuda_build() -> None:
     """A GPU machine that has the CPU build is told of the download; the reverse needs none."""
-    wanted = downloads.parts(VERSION, "cuda")[:1]
+    wanted = downloads.parts(VERSION, "cuda", ())[:1]
     assert downloads.still_to_come(wanted, ["torch-2.13.0+cpu.dist-info"]) == wanted
     assert downloads.still_to_come(wanted, ["torch-2.13.0.dist-info"]) == []
     assert downloads.still_to_come(wanted, ["torch-2.13.0+cu130.dist-info"]) == []
-    cpu = downloads.parts(VERSION, "cpu")[:1]
+    cpu = downloads.parts(VERSION, "cpu", ())[:1]
     assert downloads.still_to_come(cpu, ["torch-2.13.0.dist-info"]) == []
 
 

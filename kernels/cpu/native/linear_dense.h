@@ -4,6 +4,9 @@
 #ifndef PS_LINEAR_DENSE_H
 #define PS_LINEAR_DENSE_H
 
+#include <stdlib.h>
+
+#include "gemm.h"
 #include "ops.h"
 #include "simd.h"
 
@@ -70,6 +73,55 @@ static void linear_dense(const ps_linear *op, int64_t begin, int64_t end) {
     if (op->weight.format == PS_FP32) dense_outputs(PS_FP32, op, begin, end);
     else if (op->weight.format == PS_BF16) dense_outputs(PS_BF16, op, begin, end);
     else dense_outputs(PS_FP16, op, begin, end);
+}
+
+#define FEW_ROWS 8   /* more go through the small GEMM */
+#define GEMM_DEPTH 256 /* inputs of a widened tile: 16 KB, the nearest cache */
+
+/* Inputs [k, k + depth) of 16 outputs, widened and transposed: tile [depth, 16]. */
+INLINE void widen_tile(int format, const ps_weight *w, int64_t out, int64_t k, int64_t depth,
+                       float *tile) {
+    for (int n = 0; n < GEMM_COLUMNS; n++) {
+        const int64_t at = (out + n) * w->num_in + k;
+        int64_t i = 0;
+        float lanes[VF_LANES];
+        for (; out + n < w->num_out && i + VF_LANES <= depth; i += VF_LANES) {
+            vf_store(lanes, load_as_float(format, w->data, at + i));
+            for (int j = 0; j < VF_LANES; j++) tile[(i + j) * GEMM_COLUMNS + n] = lanes[j];
+        }
+        for (; i < depth; i++)
+            tile[i * GEMM_COLUMNS + n] =
+                out + n < w->num_out ? scalar_as_float(format, w->data, at + i) : 0.0f;
+    }
+}
+
+/* Items are tiles of 16 outputs, for many rows. */
+static void linear_many(const ps_linear *op, int64_t begin, int64_t end) {
+    const ps_weight *w = &op->weight;
+    float tile[GEMM_DEPTH * GEMM_COLUMNS], *sums = 0, *own = 0;
+    for (int64_t t = begin; t < end; t++) {
+        const int64_t out = t * GEMM_COLUMNS, open = w->num_out - out;
+        const int64_t count = open < GEMM_COLUMNS ? open : GEMM_COLUMNS;
+        int64_t stride = op->out_stride;
+        sums = op->out + out;
+        if (count < GEMM_COLUMNS) { /* the last tile may not write past its row */
+            own = own ? own : malloc((size_t)op->rows * GEMM_COLUMNS * sizeof *own);
+            sums = own;
+            stride = GEMM_COLUMNS;
+        }
+        for (int64_t k = 0; k < w->num_in; k += GEMM_DEPTH) {
+            int64_t depth = w->num_in - k < GEMM_DEPTH ? w->num_in - k : GEMM_DEPTH;
+            if (w->format == PS_FP32) widen_tile(PS_FP32, w, out, k, depth, tile);
+            else if (w->format == PS_BF16) widen_tile(PS_BF16, w, out, k, depth, tile);
+            else widen_tile(PS_FP16, w, out, k, depth, tile);
+            gemm_rows(op->rows, depth, op->x + k, op->x_stride, tile, GEMM_COLUMNS, sums, stride, k > 0);
+        }
+        for (int64_t row = 0; row < op->rows && (op->bias || count < GEMM_COLUMNS); row++)
+            for (int64_t n = 0; n < count; n++)
+                op->out[row * op->out_stride + out + n] =
+                    sums[row * stride + n] + (op->bias ? op->bias[out + n] : 0.0f);
+    }
+    free(own);
 }
 
 static void embed_dense(const ps_weight *w, int64_t id, float *out) {

@@ -18,6 +18,7 @@ typedef enum {
     PS_SILU_MUL,
     PS_TOP_K,
     PS_EXPAND,
+    PS_ATTENTION_PREFILL,
 } ps_kind;
 
 typedef enum { PS_FP32, PS_BF16, PS_FP16, PS_INT8, PS_INT4 } ps_format;
@@ -41,6 +42,7 @@ typedef struct {
 } ps_weight;
 
 #define PS_TILE 16  /* outputs that lie interleaved */
+#define MAX_HEAD_DIM 256
 #define PS_BLOCK 32 /* inputs that share a scale of the quantized activations */
 
 /* out [T, num_in] = rows `ids` of the weight. */
@@ -124,6 +126,26 @@ typedef struct {
     float *partial;
     float *out;
 } ps_attention_decode;
+
+/* Causal attention of one sequence's last `num_queries` tokens over its paged blocks; q and out
+ * [num_queries, Hq, D], q with `q_stride` floats between tokens. D is a multiple of 16. */
+typedef struct {
+    ps_op op;
+    int64_t num_queries;
+    int64_t context_len;
+    int64_t q_stride;
+    int32_t num_heads;
+    int32_t num_kv_heads;
+    int32_t head_dim;
+    int32_t block_size;
+    float scale;
+    int32_t kv_format;
+    const float *q;
+    const void *k_cache;
+    const void *v_cache;
+    const int64_t *block_table;
+    float *out;
+} ps_attention_prefill;
 
 /* out [T, width] = silu(x[:, :width]) * x[:, width:]. */
 typedef struct {

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "attention.h"
+#include "attention_prefill.h"
 #include "linear_dense.h"
 #include "linear_grouped.h"
 #include "small_ops.h"
@@ -22,6 +23,9 @@
 
 INLINE int is_grouped(const ps_op *op) { return ((const ps_linear *)op)->weight.format >= PS_INT8; }
 
+/* A dense weight times so many rows that it pays to widen it into a tile first. */
+INLINE int is_many(const ps_op *op) { return !is_grouped(op) && ((const ps_linear *)op)->rows > FEW_ROWS; }
+
 /* Items of a phase, 0 where there is no such phase, and roughly how many bytes one touches. */
 static int64_t items_of(const ps_op *op, int phase, int64_t *bytes) {
     switch (op->kind) {
@@ -37,6 +41,10 @@ static int64_t items_of(const ps_op *op, int phase, int64_t *bytes) {
     }
     case PS_LINEAR: {
         const ps_linear *l = (const ps_linear *)op;
+        if (is_many(op)) {
+            *bytes = l->weight.num_in * 2 * GEMM_COLUMNS;
+            return phase == 0 ? (l->weight.num_out + GEMM_COLUMNS - 1) / GEMM_COLUMNS : 0;
+        }
         if (!is_grouped(op)) {
             *bytes = l->weight.num_in * 2 * DENSE_OUTPUTS;
             return phase == 0 ? (l->weight.num_out + DENSE_OUTPUTS - 1) / DENSE_OUTPUTS : 0;
@@ -53,6 +61,11 @@ static int64_t items_of(const ps_op *op, int phase, int64_t *bytes) {
         const ps_attention_decode *a = (const ps_attention_decode *)op;
         *bytes = a->head_dim * (phase == 0 ? SPAN * 4 * a->num_kv_heads : 8);
         return phase == 0 ? attention_items(a) : a->rows * a->num_heads;
+    }
+    case PS_ATTENTION_PREFILL: {
+        const ps_attention_prefill *a = (const ps_attention_prefill *)op;
+        *bytes = a->head_dim * a->context_len * 4;
+        return phase == 0 ? query_blocks(a) * a->num_kv_heads : 0;
     }
     case PS_SILU_MUL: {
         const ps_silu_mul *s = (const ps_silu_mul *)op;
@@ -78,7 +91,8 @@ static void run_items(const ps_op *op, int phase, int64_t begin, int64_t end) {
     case PS_EMBED: embed((const ps_embed *)op, begin, end); break;
     case PS_RMS_NORM: rms_norm((const ps_rms_norm *)op, begin, end); break;
     case PS_LINEAR:
-        if (!is_grouped(op)) linear_dense((const ps_linear *)op, begin, end);
+        if (is_many(op)) linear_many((const ps_linear *)op, begin, end);
+        else if (!is_grouped(op)) linear_dense((const ps_linear *)op, begin, end);
         else if (phase == 0) quantize_rows((const ps_linear *)op, begin, end);
         else linear_grouped((const ps_linear *)op, begin, end);
         break;
@@ -86,6 +100,9 @@ static void run_items(const ps_op *op, int phase, int64_t begin, int64_t end) {
     case PS_ATTENTION_DECODE:
         if (phase == 0) attention_spans((const ps_attention_decode *)op, begin, end);
         else attention_merge((const ps_attention_decode *)op, begin, end);
+        break;
+    case PS_ATTENTION_PREFILL:
+        attention_prefill((const ps_attention_prefill *)op, begin, end);
         break;
     case PS_SILU_MUL: silu_mul((const ps_silu_mul *)op, begin, end); break;
     case PS_TOP_K:

@@ -75,8 +75,6 @@ INLINE void store_as(int format, const float *x, int dim, void *cache, int64_t i
     }
 }
 
-#define MAX_HEAD_DIM 256
-
 /* Items are heads of rows, queries before keys. */
 static void rope_store(const ps_rope_store *op, int64_t begin, int64_t end) {
     const int heads = op->num_heads + op->num_kv_heads, dim = op->head_dim;

@@ -15,6 +15,7 @@ from kernels.cpu.kernel_set import cpu_kernels
 from kernels.cpu.library import LEVEL_VARIABLE, best_library, open_level, runnable_levels
 from kernels.cpu.linear import NATIVE_ROWS
 from kernels.cpu.tiles import can_tile, tile, untile
+from kernels.reference import PrefillSpan
 from kernels.select import KernelSet, select_kernels
 from kernels.weights import (
     DenseWeight,
@@ -227,6 +228,33 @@ def test_rope_store_and_attention(
             rotated[alone], *caches, tables[alone], lengths[alone], 0.3
         )
         assert torch.equal(single, out[alone])
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (9, 3), (5, 1)])
+@pytest.mark.parametrize("head_dim", [16, 24, 64])
+@pytest.mark.parametrize("cache_dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_attention_prefill(
+    kernels: KernelSet,
+    rng: torch.Generator,
+    heads: tuple[int, int],
+    head_dim: int,
+    cache_dtype: torch.dtype,
+) -> None:
+    """Whole prompts and chunks behind a prefix, several sequences at once, queries as views."""
+    num_heads, num_kv_heads = heads
+    counts, lengths, block_size = [1, 70, 31, 64], [40, 70, 200, 64], 8
+    shape = (64, block_size, num_kv_heads, head_dim)
+    caches = [torch.randn(shape, generator=rng).to(cache_dtype) for _ in range(2)]
+    spans = [
+        PrefillSpan(
+            count, length, torch.randperm(63, generator=rng)[: -(-length // block_size)] + 1
+        )
+        for count, length in zip(counts, lengths, strict=True)
+    ]
+    wide = torch.randn(sum(counts), num_heads + 2, head_dim, generator=rng)
+    q = wide[:, 1 : num_heads + 1]
+    out = kernels.attention_prefill(q, *caches, spans, 0.3)
+    close(out, reference.attention_prefill(q, *caches, spans, 0.3), EXACT)
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 100])

@@ -1,0 +1,130 @@
+/* Causal attention of a prompt's queries over paged blocks, by tiles with an online softmax
+ * (FlashAttention, arXiv 2205.14135): keys and values of a tile are widened once for all query
+ * heads that share them. */
+#ifndef PS_ATTENTION_PREFILL_H
+#define PS_ATTENTION_PREFILL_H
+
+#include "gemm.h"
+#include "linear_dense.h"
+#include "ops.h"
+
+#define TILE_KEYS 64
+#define TILE_QUERIES 30 /* a multiple of GEMM_ROWS */
+
+typedef struct {
+    float *keys;    /* [D, TILE_KEYS], transposed */
+    float *values;  /* [TILE_KEYS, D] */
+    float *scores;  /* [TILE_QUERIES, TILE_KEYS] */
+    float *out;     /* [group, TILE_QUERIES, D] */
+    float *largest; /* [group, TILE_QUERIES] */
+    float *sum;
+} ps_tile;
+
+/* Widen `count` keys and values from `first` on; the rest of the tile is 0. */
+INLINE void load_tile(int format, const ps_attention_prefill *op, int kv_head, int64_t first,
+                      int count, const ps_tile *tile) {
+    const int dim = op->head_dim;
+    for (int j = 0; j < TILE_KEYS; j++) {
+        float key[MAX_HEAD_DIM], *value = tile->values + j * dim;
+        if (j < count) {
+            int64_t at = first + j, block = op->block_table[at / op->block_size];
+            int64_t slot = block * op->block_size + at % op->block_size;
+            int64_t offset = (slot * op->num_kv_heads + kv_head) * dim;
+            for (int d = 0; d < dim; d += VF_LANES) {
+                vf_store(key + d, load_as_float(format, op->k_cache, offset + d));
+                vf_store(value + d, load_as_float(format, op->v_cache, offset + d));
+            }
+        } else {
+            memset(key, 0, sizeof key);
+            memset(value, 0, (size_t)dim * 4);
+        }
+        for (int d = 0; d < dim; d++) tile->keys[d * TILE_KEYS + j] = key[d];
+    }
+}
+
+/* Scores of one row to weights; the row's maximum, sum and values follow the new maximum. */
+INLINE void weigh_row(float *scores, int visible, float scale, float *largest, float *sum, float *out,
+                      int dim) {
+    vf top = vf_set(*largest), total = vf_zero();
+    for (int j = 0; j < TILE_KEYS; j += VF_LANES)
+        vf_store(scores + j, vf_mul(vf_load(scores + j), vf_set(scale)));
+    for (int j = visible; j < TILE_KEYS; j++) scores[j] = -INFINITY;
+    for (int j = 0; j < TILE_KEYS; j += VF_LANES) top = vf_max(top, vf_load(scores + j));
+    float now = vf_max_lane(top), kept = expf(*largest - now);
+    for (int j = 0; j < TILE_KEYS; j += VF_LANES)
+        vf_store(scores + j, vf_exp(vf_sub(vf_load(scores + j), vf_set(now))));
+    for (int j = visible; j < TILE_KEYS; j++) scores[j] = 0.0f;
+    for (int j = 0; j < TILE_KEYS; j += VF_LANES) total = vf_add(total, vf_load(scores + j));
+    *sum = *sum * kept + vf_sum(total);
+    *largest = now;
+    if (kept == 1.0f) return;
+    for (int d = 0; d < dim; d += VF_LANES)
+        vf_store(out + d, vf_mul(vf_load(out + d), vf_set(kept)));
+}
+
+/* One head's queries against the tile that begins at key `first`. */
+static void attend_tile(const ps_attention_prefill *op, int head, int in_group, int64_t query,
+                        int queries, int64_t first, const ps_tile *tile) {
+    const int dim = op->head_dim;
+    const float *q = op->q + query * op->q_stride + (int64_t)head * dim;
+    float *out = tile->out + (int64_t)in_group * TILE_QUERIES * dim;
+    for (int j = 0; j < TILE_KEYS; j += GEMM_COLUMNS)
+        gemm_rows(queries, dim, q, op->q_stride, tile->keys + j, TILE_KEYS, tile->scores + j, TILE_KEYS, 0);
+    for (int i = 0; i < queries; i++) {
+        int64_t position = op->context_len - op->num_queries + query + i;
+        int64_t seen = position + 1 - first;
+        int visible = (int)(seen < 0 ? 0 : seen < TILE_KEYS ? seen : TILE_KEYS);
+        float *scores = tile->scores + i * TILE_KEYS;
+        if (visible == 0) { /* keys of later queries of this block only */
+            memset(scores, 0, TILE_KEYS * 4);
+            continue;
+        }
+        weigh_row(scores, visible, op->scale, tile->largest + in_group * TILE_QUERIES + i,
+                  tile->sum + in_group * TILE_QUERIES + i, out + i * dim, dim);
+    }
+    for (int d = 0; d < dim; d += GEMM_COLUMNS)
+        gemm_rows(queries, TILE_KEYS, tile->scores, TILE_KEYS, tile->values + d, dim, out + d, dim, 1);
+}
+
+INLINE int64_t query_blocks(const ps_attention_prefill *op) {
+    return (op->num_queries + TILE_QUERIES - 1) / TILE_QUERIES;
+}
+
+/* Items are (block of queries, key head), early queries first. */
+static void attention_prefill(const ps_attention_prefill *op, int64_t begin, int64_t end) {
+    const int group = op->num_heads / op->num_kv_heads, dim = op->head_dim;
+    float keys[dim * TILE_KEYS], values[dim * TILE_KEYS], scores[TILE_QUERIES * TILE_KEYS];
+    float out[group * TILE_QUERIES * dim], largest[group * TILE_QUERIES], sum[group * TILE_QUERIES];
+    const ps_tile tile = {keys, values, scores, out, largest, sum};
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t query = item / op->num_kv_heads * TILE_QUERIES;
+        const int kv_head = (int)(item % op->num_kv_heads);
+        const int64_t left = op->num_queries - query;
+        const int queries = (int)(left < TILE_QUERIES ? left : TILE_QUERIES);
+        const int64_t last_key = op->context_len - op->num_queries + query + queries;
+        memset(out, 0, sizeof out);
+        for (int i = 0; i < group * TILE_QUERIES; i++) {
+            largest[i] = -INFINITY;
+            sum[i] = 0.0f;
+        }
+        for (int64_t first = 0; first < last_key; first += TILE_KEYS) {
+            int count = (int)(last_key - first < TILE_KEYS ? last_key - first : TILE_KEYS);
+            if (op->kv_format == PS_FP32) load_tile(PS_FP32, op, kv_head, first, count, &tile);
+            else if (op->kv_format == PS_BF16) load_tile(PS_BF16, op, kv_head, first, count, &tile);
+            else load_tile(PS_FP16, op, kv_head, first, count, &tile);
+            for (int h = 0; h < group; h++)
+                attend_tile(op, kv_head * group + h, h, query, queries, first, &tile);
+        }
+        for (int h = 0; h < group; h++) {
+            for (int i = 0; i < queries; i++) {
+                const float *from = out + (h * TILE_QUERIES + i) * dim;
+                float *to = op->out + ((query + i) * op->num_heads + kv_head * group + h) * dim;
+                vf inverse = vf_set(1.0f / sum[h * TILE_QUERIES + i]);
+                for (int d = 0; d < dim; d += VF_LANES)
+                    vf_store(to + d, vf_mul(vf_load(from + d), inverse));
+            }
+        }
+    }
+}
+
+#endif
