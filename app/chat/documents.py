@@ -31,7 +31,7 @@ PROSE_LINE_PERCENT = 130
 CODE_LINE_PERCENT = 112
 CARET_WIDTH = 7
 # A paragraph is laid out as a whole at each append, so a long one is cut at a line end.
-LONGEST_LIVE_PARAGRAPH = 1000
+LONGEST_LIVE_PARAGRAPH = 400
 
 
 def code_font(theme: Theme, px: float = CONTROL_PX) -> QFont:

@@ -20,7 +20,7 @@ from app.theme import LABEL_PX, Theme
 
 # A redraw holds the interpreter for some 7 ms, and the engine's thread waits for it: at this pace
 # that is 1 % of its time.
-REDRAW_INTERVAL_MS = 600
+REDRAW_INTERVAL_MS = 800
 _HEIGHTS = (42, 29, 29)
 
 
