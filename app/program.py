@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,9 @@ class Program(QObject):
         self._settings = Settings(settings_file, read_only=args.exit_when_done, parent=self)
         choice = theme_choice(self._settings.get(THEME))
         self._appearance = Appearance(app, choice, self._settings.get(FONT_SCALE))
-        self.controller = EngineController(factory or create_session, self)
+        self.controller = EngineController(
+            factory or partial(create_session, spare_core=True), self
+        )
         self.window = MainWindow(self._appearance, self._settings, self.controller, chats_folder)
         self._reporter.error_caught.connect(self.window.tell_crash)
         if args.prompt is not None:

@@ -1,7 +1,8 @@
 """`phasescope bench`: the engine measured without a window. `python -m engine.bench` is the same.
 
-A synthetic prompt, greedy, end tokens ignored, prefix reuse off; one run to warm up, then
-medians over the repeats. The last line on stdout is one JSON object.
+Synthetic prompts, greedy, end tokens ignored, prefix reuse off; one run to warm up, then medians
+over the repeats, and over the requests where there are several at once. The last line on stdout is
+one JSON object.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import random
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.cli_options import add_common_options, config_from
@@ -32,6 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prompt-tokens", type=_positive, default=512, metavar="N")
     group.add_argument("--generate", type=_positive, default=128, metavar="N")
     group.add_argument("--repeat", type=_positive, default=5, metavar="N")
+    group.add_argument(
+        "--concurrency",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="requests at once, each with its own prompt; the JSON line then tells in "
+        "total_decode_tok_s how many tokens a second they got together while all of them decoded",
+    )
     group.add_argument("--json", action="store_true", help="print the JSON line only")
 
 
@@ -40,9 +49,10 @@ def run(args: argparse.Namespace) -> None:
     session = create_session()
     try:
         loaded = load_or_raise(session, _config(args))
-        prompt = _prompt(args.prompt_tokens, loaded.model.vocab_size)
-        _measure(session, "warm-up", prompt, args.generate)
-        runs = [_measure(session, f"run-{i}", prompt, args.generate) for i in range(args.repeat)]
+        vocab_size = loaded.model.vocab_size
+        prompts = [_prompt(args.prompt_tokens, vocab_size, i) for i in range(args.concurrency)]
+        _measure(session, "warm-up", prompts, args.generate)
+        runs = [_measure(session, f"run-{i}", prompts, args.generate) for i in range(args.repeat)]
     finally:
         session.close()
     result = _summary(loaded, runs)
@@ -62,42 +72,81 @@ def _config(args: argparse.Namespace) -> EngineConfig:
     config = replace(config_from(args), prefix_caching=False)
     needed = args.prompt_tokens + args.generate
     if config.context_length is None and needed > DEFAULT_CONTEXT_LENGTH:
-        return replace(config, context_length=needed)
-    return config
+        config = replace(config, context_length=needed)
+    if args.concurrency == 1:
+        return config
+    # Every request keeps its blocks to the end: nobody may be preempted while time is taken.
+    pool = args.concurrency * (needed + config.block_size)
+    rows = max(config.max_num_seqs, args.concurrency)
+    return replace(config, kv_pool_tokens=pool, max_num_seqs=rows)
 
 
-def _prompt(num_tokens: int, vocab_size: int) -> tuple[int, ...]:
-    rng = random.Random(_PROMPT_SEED)
+def _prompt(num_tokens: int, vocab_size: int, index: int) -> tuple[int, ...]:
+    rng = random.Random(_PROMPT_SEED + index)
     return tuple(rng.randrange(vocab_size) for _ in range(num_tokens))
 
 
-def _measure(
-    session: Session, name: str, prompt: tuple[int, ...], num_tokens: int
-) -> dict[str, Any]:
-    request = GenerationRequest(name, prompt_ids=prompt, max_tokens=num_tokens, ignore_eos=True)
-    itl: list[float] = []
-    finished: GenerationFinished | None = None
-    for event in session.generate(request):
-        if isinstance(event, TokenEvent) and event.itl_ms is not None:
-            itl.append(event.itl_ms)
-        elif isinstance(event, GenerationFinished):
-            finished = event
-        elif isinstance(event, GenerationFailed):
-            raise EngineError(event.what, event.why, event.next)
-    if finished is None:
+@dataclass(slots=True)
+class _Run:
+    """What the requests of one run came to."""
+
+    itl_ms: list[float] = field(default_factory=list)
+    finished: list[GenerationFinished] = field(default_factory=list)
+    # When all of them had begun to decode, and how many tokens there were until the first ended.
+    all_decode_ns: int = 0
+    first_end_ns: int = 0
+    tokens_together: int = 0
+
+    @property
+    def total_decode_tok_s(self) -> float | None:
+        """Tokens a second of all requests together while all of them decoded."""
+        seconds = (self.first_end_ns - self.all_decode_ns) / 1e9
+        return self.tokens_together / seconds if seconds > 0 else None
+
+
+def _measure(session: Session, name: str, prompts: list[tuple[int, ...]], num_tokens: int) -> _Run:
+    for index, prompt in enumerate(prompts):
+        request = GenerationRequest(
+            f"{name}-{index}", prompt_ids=prompt, max_tokens=num_tokens, ignore_eos=True
+        )
+        session.submit(request)
+    run, decoding = _Run(), 0
+    while session.has_work():
+        for event in session.step():
+            if isinstance(event, TokenEvent):
+                decoding += event.index == 0
+                _take(run, event, all_decoding=decoding == len(prompts))
+            elif isinstance(event, GenerationFinished):
+                run.finished.append(event)
+                run.first_end_ns = run.first_end_ns or event.t_ns
+            elif isinstance(event, GenerationFailed):
+                raise EngineError(event.what, event.why, event.next)
+    if len(run.finished) != len(prompts):
         raise RuntimeError("the session ended a request without saying so")
-    return {"metrics": finished.metrics, "itl_mean": statistics.fmean(itl) if itl else None}
+    return run
 
 
-def _summary(loaded: ModelLoaded, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    metrics = [run["metrics"] for run in runs]
+def _take(run: _Run, event: TokenEvent, all_decoding: bool) -> None:
+    if event.itl_ms is not None:
+        run.itl_ms.append(event.itl_ms)
+    if not all_decoding or run.first_end_ns:
+        return
+    if not run.all_decode_ns:
+        run.all_decode_ns = event.t_ns
+    elif event.t_ns > run.all_decode_ns:
+        run.tokens_together += 1
+
+
+def _summary(loaded: ModelLoaded, runs: list[_Run]) -> dict[str, Any]:
+    metrics = [finished.metrics for run in runs for finished in run.finished]
     last = metrics[-1]
 
     def median(name: str) -> float | None:
         values = [getattr(m, name) for m in metrics if getattr(m, name) is not None]
         return statistics.median(values) if values else None
 
-    means = [run["itl_mean"] for run in runs if run["itl_mean"] is not None]
+    means = [statistics.fmean(run.itl_ms) for run in runs if run.itl_ms]
+    totals = [run.total_decode_tok_s for run in runs if run.total_decode_tok_s is not None]
     itl = {p: median(f"itl_{p}_ms") for p in _PERCENTILES}
     itl["mean"] = statistics.median(means) if means else None
     return {
@@ -121,6 +170,8 @@ def _summary(loaded: ModelLoaded, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "kv_bytes_reserved": last.kv_bytes_reserved,
         "peak_memory_bytes": last.peak_memory_bytes,
         "kernels": last.kernels,
+        "concurrency": len(runs[0].finished),
+        "total_decode_tok_s": statistics.median(totals) if totals else None,
     }
 
 

@@ -43,9 +43,13 @@ def device_uuid(device: torch.device) -> str | None:
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
-def default_threads() -> int:
-    """The physical cores: a second hyper-thread adds nothing to bandwidth-bound work."""
-    return psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+def default_threads(spare_core: bool) -> int:
+    """The physical cores: a second hyper-thread adds nothing to bandwidth-bound work.
+
+    With `spare_core` one of more than four is left to the window beside.
+    """
+    cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    return cores - 1 if spare_core and cores > 4 else cores
 
 
 def unusable_gpu_notice() -> str | None:

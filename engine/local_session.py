@@ -28,7 +28,7 @@ from engine.config import (
     ModelInfo,
 )
 from engine.detokenizer import Detokenizer
-from engine.devices import device_names, device_uuid
+from engine.devices import default_threads, device_names, device_uuid
 from engine.events import (
     Capabilities,
     Event,
@@ -81,11 +81,14 @@ class _Answer:
 class LocalSession:
     """Owns the loaded model and the requests in flight; see `engine.session.Session`.
 
-    `clock` gives nanoseconds and can be replaced in tests.
+    `clock` gives nanoseconds and can be replaced in tests. `spare_core`: see create_session.
     """
 
-    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(
+        self, clock: Callable[[], int] = time.perf_counter_ns, *, spare_core: bool = False
+    ) -> None:
         self._clock = clock
+        self._threads = default_threads(spare_core)
         self._loaded: LoadedModel | None = None
         self._answers: dict[str, _Answer] = {}
         self._pending: list[Event] = []
@@ -136,7 +139,7 @@ class LocalSession:
     def _load(self, config: EngineConfig) -> Iterator[LoadEvent]:
         checkpoint = open_checkpoint(config.model_path)
         try:
-            for item in load_model(checkpoint, config, self._cancel):
+            for item in load_model(checkpoint, config, self._threads, self._cancel):
                 if isinstance(item, LoadProgress):
                     yield item
                 else:

@@ -15,7 +15,7 @@ from engine.chat_template import ChatTemplate
 from engine.config import KV_FORMATS, EngineConfig, GenerationRequest, MemoryEstimate, ModelInfo
 from engine.costs import ModelCosts
 from engine.device_peaks import DevicePeaks, measure_peaks, stored_peaks
-from engine.devices import default_threads, describe_device, resolve_device, unusable_gpu_notice
+from engine.devices import describe_device, resolve_device, unusable_gpu_notice
 from engine.events import LoadProgress, LoadStage
 from engine.kv_cache import KVCache
 from engine.loading.checkpoint import Checkpoint
@@ -114,13 +114,15 @@ def estimate_memory(
 
 
 def load_model(
-    checkpoint: Checkpoint, config: EngineConfig, cancel: CancelCell
+    checkpoint: Checkpoint, config: EngineConfig, threads: int, cancel: CancelCell
 ) -> Iterator[LoadProgress | LoadedModel]:
     """Load step by step; the last item is the model, which keeps `cancel` to leave a step by.
 
+    `threads` is for a config that names none.
+
     Raises LoadStopped, OutOfMemory, EngineError; whatever was allocated is then free again.
     """
-    load = _Load(checkpoint, config, cancel)
+    load = _Load(checkpoint, config, threads, cancel)
     yield load.progress("reading", 0)
     yield from load.find_peaks()
     yield from load.read_weights()
@@ -134,7 +136,9 @@ def load_model(
 class _Load:
     """One load on its way: what each station makes is what the next ones use."""
 
-    def __init__(self, checkpoint: Checkpoint, config: EngineConfig, cancel: CancelCell) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, config: EngineConfig, threads: int, cancel: CancelCell
+    ) -> None:
         self._started = time.perf_counter()
         self._checkpoint = checkpoint
         self._cancel = cancel
@@ -144,7 +148,7 @@ class _Load:
         if not self._estimate.fits:
             raise OutOfMemory(self._estimate)
         self._device = resolve_device(config.device)
-        self._threads = config.threads or default_threads()
+        self._threads = config.threads or threads
         self._config = replace(
             config,
             context_length=self._estimate.context_length,

@@ -77,12 +77,15 @@ class Session(Protocol):
         ...
 
 
-def create_session() -> Session:
-    """The engine on this machine. Imports torch, so call it from the worker thread."""
+def create_session(spare_core: bool = False) -> Session:
+    """The engine on this machine. Imports torch, so call it from the worker thread.
+
+    `spare_core`: leave one of more than four cores to a window, unless the config says how many.
+    """
     with _no_collection_of_imports():
         from engine.local_session import LocalSession
 
-    return LocalSession()
+    return LocalSession(spare_core=spare_core)
 
 
 @contextmanager

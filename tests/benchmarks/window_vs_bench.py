@@ -37,7 +37,7 @@ from tests.benchmarks.measuring import (
 
 # The starter model goes on with this for longer than any run here.
 PROMPT = "Write a very long story about a lighthouse keeper and the sea."
-SPEED_TARGETS = {1: 0.95, 2: 0.85}  # window / bench, by threads
+SPEED_TARGETS = {1: 0.97, 2: 0.88}  # window / bench, by threads
 LATENESS_P99_MS, LATENESS_MAX_MS = 33.0, 100.0
 IMPORT_HOLD_MS = 500.0  # importing torch may hold the GUI thread once
 KEY_TO_PAINT_P95_MS = 50.0

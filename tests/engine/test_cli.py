@@ -36,6 +36,8 @@ BENCH_KEYS = [
     "kv_bytes_reserved",
     "peak_memory_bytes",
     "kernels",
+    "concurrency",
+    "total_decode_tok_s",
 ]
 
 
@@ -73,6 +75,17 @@ def test_bench_prints_the_contract(run: Callable[..., Any], weights: str) -> Non
     assert (result["prompt_tokens"], result["completion_tokens"]) == (20, 4)
     assert result["decode_tok_s"] > 0
     assert result["prefill_tok_s"] > 0
+
+
+def test_bench_measures_several_requests_at_once(run: Callable[..., Any]) -> None:
+    """Each has a prompt of its own; together they get more tokens than the slowest alone."""
+    options = ("--prompt-tokens", "20", "--generate", "6", "--repeat", "1", "--concurrency", "3")
+    code, out, err = run("bench", *options)
+    assert (code, err) == (0, "")
+    result = last_json(out)
+    assert result["concurrency"] == 3
+    assert result["completion_tokens"] == 6
+    assert result["total_decode_tok_s"] > result["decode_tok_s"]
 
 
 def test_generate_prints_the_contract(run: Callable[..., Any]) -> None:
