@@ -57,7 +57,7 @@ class BuildWithoutPython(build_ext):
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
         """What Windows has to be told; elsewhere the source marks it."""
-        return ["ps_run", "ps_level", "ps_attention_span", "ps_top_k_slices"]
+        return ["ps_run", "ps_level", "ps_attention_spans", "ps_top_k_slices"]
 
 
 setup(

@@ -58,10 +58,9 @@ class KVCache:
         for group in groups:
             spec = group.spec
             shape = (num_blocks + 1, block_size, spec.num_kv_heads, spec.head_dim)
-            for layer in group.layers:
-                keys, values = (
-                    torch.zeros(shape, dtype=spec.dtype, device=device) for _ in range(2)
-                )
+            # In one piece, so that large pages cover it.
+            entries = torch.zeros(len(group.layers), 2, *shape, dtype=spec.dtype, device=device)
+            for layer, (keys, values) in zip(group.layers, entries, strict=True):
                 self._layers[layer] = (keys, values)
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:

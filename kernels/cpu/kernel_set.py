@@ -77,7 +77,7 @@ class _Operations:
 
     def __init__(self, library: NativeLibrary, threads: int, clock: StageClock) -> None:
         self.recorder = Recorder(library, threads, clock)
-        self._span = library.attention_span
+        self._spans = library.attention_spans
         self._slices = library.top_k_slices
 
     def record(self, run: Callable[[], T]) -> tuple[T, Recording]:
@@ -204,7 +204,7 @@ class _Operations:
         _, block_size, num_kv_heads, _ = k_cache.shape
         table_width = block_tables.shape[1]
         out = torch.empty_like(q)
-        spans = -(-table_width * block_size // self._span)
+        spans = self._spans(table_width * block_size)
         partial = torch.empty(rows * num_heads * spans * (2 + head_dim))
         op = AttentionDecode(
             rows=rows,

@@ -40,11 +40,12 @@ class NativeLibrary:
         ]
         library.ps_run.restype = c_int32
         library.ps_level.restype = c_char_p
-        library.ps_attention_span.restype = c_int64
+        library.ps_attention_spans.argtypes = [c_int64]
+        library.ps_attention_spans.restype = c_int64
         library.ps_top_k_slices.restype = c_int64
         self.level = level
         self.run = library.ps_run
-        self.attention_span = int(library.ps_attention_span())
+        self.attention_spans = library.ps_attention_spans
         self.top_k_slices = int(library.ps_top_k_slices())
         if library.ps_level().decode() != level:
             raise OSError(f"{path.name} was compiled for {library.ps_level().decode()}")

@@ -122,6 +122,9 @@ class Bench:
         groups = self.model.kv_cache_groups(config, torch.bfloat16)
         self._blocks = config.context_length // BLOCK_SIZE
         self.cache = KVCache(groups, self._blocks * max_rows, BLOCK_SIZE, CPU)
+        for layer in range(config.num_layers):
+            for entries in self.cache.layer(layer):
+                entries.normal_()  # pages that were never written would all be the same one
         self._runner = ModelRunner(self.model, self.cache, config.context_length, max_rows)
 
     @property

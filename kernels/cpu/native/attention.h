@@ -15,12 +15,24 @@
 #include "linear_dense.h"
 #include "small_ops.h"
 
-#define SPAN 64       /* tokens of one item */
+#define SHORT_SPAN 64   /* tokens of one item, up to SHORT_CONTEXT: enough items for all threads */
+#define SPAN 256        /* and beyond: few partial results to merge */
+#define SHORT_CONTEXT 512
 #define HEAD_PACK 3   /* query heads treated at once: with 4 tokens each, 12 sums in registers */
 #define TOKEN_PACK 4
 #define AHEAD 8       /* tokens whose entries are asked for before they are needed */
 
-INLINE int64_t spans_of(int64_t context_len) { return (context_len + SPAN - 1) / SPAN; }
+INLINE int span_of(int64_t context_len) { return context_len <= SHORT_CONTEXT ? SHORT_SPAN : SPAN; }
+
+INLINE int64_t spans_of(int64_t context_len) {
+    return (context_len + span_of(context_len) - 1) / span_of(context_len);
+}
+
+/* Spans of any context up to this one: room for partial results. */
+INLINE int64_t max_spans_of(int64_t context_len) {
+    const int64_t most = SHORT_CONTEXT / SHORT_SPAN, spans = (context_len + SPAN - 1) / SPAN;
+    return spans > most ? spans : most;
+}
 
 /* Where the entries of each token of a span begin, in elements from the cache's start. */
 INLINE void locate(const ps_attention_decode *op, int64_t row, int64_t first, int count,
@@ -75,13 +87,16 @@ INLINE void add_values(int H, int T, int format, const ps_attention_decode *op,
                        const float *weights, const int64_t *offsets, int64_t head_offset,
                        float *values, int64_t stride) {
     const int dim = op->head_dim, whole = dim / VF_LANES * VF_LANES;
+    vf shares[HEAD_PACK][TOKEN_PACK];
+    UNROLL for (int h = 0; h < H; h++)
+        UNROLL for (int t = 0; t < T; t++) shares[h][t] = vf_set(weights[h * SPAN + t]);
     for (int d = 0; d < whole; d += VF_LANES) {
         vf sums[HEAD_PACK];
         UNROLL for (int h = 0; h < H; h++) sums[h] = vf_load(values + h * stride + d);
         UNROLL for (int t = 0; t < T; t++) {
             vf value = load_as_float(format, op->v_cache, offsets[t] + head_offset + d);
             UNROLL for (int h = 0; h < H; h++)
-                sums[h] = vf_fma(vf_set(weights[h * SPAN + t]), value, sums[h]);
+                sums[h] = vf_fma(shares[h][t], value, sums[h]);
         }
         UNROLL for (int h = 0; h < H; h++) vf_store(values + h * stride + d, sums[h]);
     }
@@ -96,13 +111,14 @@ INLINE void add_values(int H, int T, int format, const ps_attention_decode *op,
 /* Scores of one head to softmax weights, in place; leaves the maximum and the sum. */
 static void weigh(float *scores, int count, float *largest, float *sum) {
     vf top = vf_set(-INFINITY), total = vf_zero();
-    for (int t = count; t < SPAN; t++) scores[t] = -INFINITY;
-    for (int t = 0; t < SPAN; t += VF_LANES) top = vf_max(top, vf_load(scores + t));
+    const int whole = (count + VF_LANES - 1) / VF_LANES * VF_LANES;
+    for (int t = count; t < whole; t++) scores[t] = -INFINITY;
+    for (int t = 0; t < whole; t += VF_LANES) top = vf_max(top, vf_load(scores + t));
     *largest = vf_max_lane(top);
-    for (int t = 0; t < SPAN; t += VF_LANES)
+    for (int t = 0; t < whole; t += VF_LANES)
         vf_store(scores + t, vf_exp(vf_sub(vf_load(scores + t), vf_set(*largest))));
-    for (int t = count; t < SPAN; t++) scores[t] = 0.0f;
-    for (int t = 0; t < SPAN; t += VF_LANES) total = vf_add(total, vf_load(scores + t));
+    for (int t = count; t < whole; t++) scores[t] = 0.0f;
+    for (int t = 0; t < whole; t += VF_LANES) total = vf_add(total, vf_load(scores + t));
     *sum = vf_sum(total);
 }
 
@@ -124,9 +140,10 @@ INLINE void value_pack(int T, int format, const ps_attention_decode *op, int hea
 INLINE void attend_item(int format, const ps_attention_decode *op, int64_t row, int64_t span,
                         float *partial) {
     const int group = op->num_heads / op->num_kv_heads, dim = op->head_dim;
-    const int64_t first = span * SPAN, left = op->context_lens[row] - first, stride = 2 + dim;
-    const int count = (int)(left < SPAN ? left : SPAN);
-    const int known = (int)(left < SPAN + AHEAD ? left : SPAN + AHEAD);
+    const int length = span_of(op->context_lens[row]);
+    const int64_t first = span * length, left = op->context_lens[row] - first, stride = 2 + dim;
+    const int count = (int)(left < length ? left : length);
+    const int known = (int)(left < length + AHEAD ? left : length + AHEAD);
     const float *q = op->q + row * op->num_heads * dim;
     float scores[op->num_heads * SPAN];
     int64_t offsets[SPAN + AHEAD];
@@ -188,7 +205,7 @@ static int64_t attention_items(const ps_attention_decode *op) {
 }
 
 INLINE float *partial_of(const ps_attention_decode *op, int64_t row, int64_t span) {
-    int64_t spans = spans_of(op->table_width * op->block_size);
+    int64_t spans = max_spans_of(op->table_width * op->block_size);
     return op->partial + (row * spans + span) * op->num_heads * (2 + op->head_dim);
 }
 

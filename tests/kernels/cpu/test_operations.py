@@ -201,15 +201,15 @@ def test_rope_store_and_attention(
 ) -> None:
     """A decode step's attention over scattered blocks, contexts from 1 to several spans."""
     num_heads, num_kv_heads = heads
-    lengths = torch.tensor([1, 17, 128, 300])
-    block_size, width = 4, 80
+    lengths = torch.tensor([1, 17, 300, 1100])
+    block_size, width = 4, 280
     shape = (4 * width + 1, block_size, num_kv_heads, head_dim)
     caches = [torch.randn(shape, generator=rng).to(cache_dtype) for _ in range(2)]
     expected_caches = [cache.clone() for cache in caches]
     tables = (torch.randperm(4 * width, generator=rng) + 1).view(4, width)
     positions = lengths - 1
     slots = tables[torch.arange(4), positions // block_size] * block_size + positions % block_size
-    angles = torch.randn(300, head_dim // 2 - (head_dim == 10), generator=rng)
+    angles = torch.randn(1100, head_dim // 2 - (head_dim == 10), generator=rng)
     rotation = (positions, angles.cos(), angles.sin())
     qkv = torch.randn(4, num_heads + 2 * num_kv_heads, head_dim, generator=rng)
     q, k, v = qkv.split((num_heads, num_kv_heads, num_kv_heads), dim=1)
