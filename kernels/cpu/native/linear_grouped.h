@@ -175,7 +175,7 @@ INLINE void tile_rows(int bits, const ps_linear *op, const uint8_t *tile, int64_
     }
 }
 
-#define UNPACK_ROWS 24 /* from here on INT4 codes are taken apart once for all rows */
+#define UNPACK_ROWS 24 /* from here on INT4 codes are taken apart once for a block of rows */
 
 /* An INT4 tile as an INT8 one with the same scales and minima, at `to`. */
 static void unpack_tile(const ps_weight *w, const uint8_t *tile, uint8_t *to) {
@@ -193,27 +193,27 @@ static void unpack_tile(const ps_weight *w, const uint8_t *tile, uint8_t *to) {
     }
 }
 
-/* Items are tiles. */
+/* Items are tiles. A block of rows stays in cache while all tiles pass. */
 static void linear_grouped(const ps_linear *op, int64_t begin, int64_t end) {
     const ps_weight *w = &op->weight;
     const int64_t size = tile_bytes(w);
-    if (w->format == PS_INT4 && op->rows >= UNPACK_ROWS) {
-        uint8_t *wide = malloc((size_t)(size + (int64_t)w->padded_in * PS_TILE / 2));
-        for (int64_t t = begin; t < end; t++) {
-            unpack_tile(w, (const uint8_t *)w->data + t * size, wide);
-            tile_rows(8, op, wide, t * PS_TILE, 0, op->rows);
-        }
-        free(wide);
-        return;
-    }
+    const int unpack = w->format == PS_INT4 && op->rows >= UNPACK_ROWS;
+    uint8_t *wide = unpack ? malloc((size_t)(size + (int64_t)w->padded_in * PS_TILE / 2)) : 0;
     for (int64_t row = 0; row < op->rows; row += ROW_BLOCK) {
         int64_t last = row + ROW_BLOCK < op->rows ? row + ROW_BLOCK : op->rows;
         for (int64_t t = begin; t < end; t++) {
             const uint8_t *tile = (const uint8_t *)w->data + t * size;
-            if (w->format == PS_INT8) tile_rows(8, op, tile, t * PS_TILE, row, last);
-            else tile_rows(4, op, tile, t * PS_TILE, row, last);
+            if (wide) {
+                unpack_tile(w, tile, wide);
+                tile_rows(8, op, wide, t * PS_TILE, row, last);
+            } else if (w->format == PS_INT8) {
+                tile_rows(8, op, tile, t * PS_TILE, row, last);
+            } else {
+                tile_rows(4, op, tile, t * PS_TILE, row, last);
+            }
         }
     }
+    free(wide);
 }
 
 /* Row `id` of a tiled weight as floats: codes * scale + minimum, exactly as the format says. */
