@@ -15,7 +15,7 @@ DEVICE_OPTION = $(if $(DEVICE),--device $(DEVICE))
 OFFSCREEN := QT_QPA_PLATFORM=offscreen
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fix bench bench-transformers bench-peers contact-sheet clean setup setup-dev
+.PHONY: help run test lint fix bench bench-transformers bench-peers bench-kernels contact-sheet clean setup setup-dev
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ bench-transformers: setup ## compare with Hugging Face transformers, in an envir
 
 bench-peers: setup ## compare with llama.cpp and transformers, in environments of their own
 	$(BIN)/python -m tests.benchmarks.bench_peers $(ARGS)
+
+bench-kernels: setup ## time each CPU kernel beside what the machine can do
+	@$(BIN)/python -m tests.benchmarks.kernel_speed $(ARGS)
 
 contact-sheet: setup-dev ## draw every state of the window into OUT=contact-sheet
 	$(OFFSCREEN) $(BIN)/python -m tests.contact_sheet $(OUT)
