@@ -67,7 +67,9 @@ class CpuLinear:
         if isinstance(weight, GroupedWeight):
             self._recorder.refuse_to_record()
             return self._reference(x, weight, bias, out)
-        if x.shape[0] <= NATIVE_ROWS or x.shape[0] < self._many_rows(weight):
+        few = x.shape[0] <= NATIVE_ROWS or x.shape[0] < self._many_rows(weight)
+        # A decode step of many rows is native too: torch's GEMM would not be on the tape.
+        if few or self._recorder.recording:
             return self._native(x, weight, bias, out)
         return self._dense(x, weight, bias, out)
 

@@ -77,6 +77,11 @@ class Recorder:
         # The caller's clock books the time here: it knows what happens between operations too.
         self._library.run(single, 1, self._threads, self._never.address, self._ignored)
 
+    @property
+    def recording(self) -> bool:
+        """Whether a tape is open: only what is emitted will be replayed."""
+        return self._tape is not None
+
     def refuse_to_record(self) -> None:
         """Called before a reference operation. Raises NotRecordable while a tape is open."""
         if self._tape is not None:

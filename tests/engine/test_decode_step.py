@@ -77,6 +77,22 @@ def test_rows_do_not_depend_on_the_batch() -> None:
         assert torch.equal(alone[0][0], wide[0][row])
 
 
+@native
+@pytest.mark.parametrize("weight_format", ["fp32", "bf16", "int8"])
+def test_a_step_of_many_rows_is_on_the_tape(weight_format: str) -> None:
+    """Also where prompts of as many rows would go through torch's GEMM, which no tape holds."""
+    rig = Rig(MODEL, weight_format, max_num_seqs=16, num_blocks=64, kv_dtype=torch.bfloat16)
+    for count in range(12):
+        rig.start(list(range(60, 65 + count)), 8)
+    rig.step()
+    step = rig.scheduler.schedule()
+    with torch.inference_mode():
+        logits, _ = DecodeStep(rig.model, rig.cache, 16, 64, 1, CancelCell()).run(step.decode)
+        for row, sequence in enumerate(step.decode):
+            alone, _ = DecodeStep(rig.model, rig.cache, 1, 64, 1, CancelCell()).run([sequence])
+            torch.testing.assert_close(logits[row], alone[0], rtol=1e-4, atol=1e-3)
+
+
 def test_a_cancelled_step_says_so() -> None:
     """Nothing is sampled, and the next run is whole again."""
     rig = rig_after_prefill("fp32")
