@@ -14,6 +14,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from engine.cli_options import add_common_options, config_from
@@ -38,8 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_positive,
         default=1,
         metavar="N",
-        help="requests at once, each with its own prompt; the JSON line then tells in "
-        "total_decode_tok_s how many tokens a second they got together while all of them decoded",
+        help="requests at once, each with its own prompt; total_decode_tok_s in the JSON line is "
+        "the tokens of all of them after the last one's first token and up to the first one's last "
+        "token, over the time between these two; null where the first ended before the last began",
     )
     group.add_argument("--json", action="store_true", help="print the JSON line only")
 
@@ -88,20 +90,21 @@ def _prompt(num_tokens: int, vocab_size: int, index: int) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class _Run:
-    """What the requests of one run came to."""
+    """What the requests of one run came to; `stamps_ns` says by request when each token came."""
 
     itl_ms: list[float] = field(default_factory=list)
     finished: list[GenerationFinished] = field(default_factory=list)
-    # When all of them had begun to decode, and how many tokens there were until the first ended.
-    all_decode_ns: int = 0
-    first_end_ns: int = 0
-    tokens_together: int = 0
+    stamps_ns: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def total_decode_tok_s(self) -> float | None:
         """Tokens a second of all requests together while all of them decoded."""
-        seconds = (self.first_end_ns - self.all_decode_ns) / 1e9
-        return self.tokens_together / seconds if seconds > 0 else None
+        begin = max(stamps[0] for stamps in self.stamps_ns.values())
+        end = min(stamps[-1] for stamps in self.stamps_ns.values())
+        if end <= begin:
+            return None  # the first one ended before the last one began to decode
+        everything = chain.from_iterable(self.stamps_ns.values())
+        return sum(begin < stamp <= end for stamp in everything) / (end - begin) * 1e9
 
 
 def _measure(session: Session, name: str, prompts: list[tuple[int, ...]], num_tokens: int) -> _Run:
@@ -110,31 +113,20 @@ def _measure(session: Session, name: str, prompts: list[tuple[int, ...]], num_to
             f"{name}-{index}", prompt_ids=prompt, max_tokens=num_tokens, ignore_eos=True
         )
         session.submit(request)
-    run, decoding = _Run(), 0
+    run = _Run()
     while session.has_work():
         for event in session.step():
             if isinstance(event, TokenEvent):
-                decoding += event.index == 0
-                _take(run, event, all_decoding=decoding == len(prompts))
+                run.stamps_ns.setdefault(event.request_id, []).append(event.t_ns)
+                if event.itl_ms is not None:
+                    run.itl_ms.append(event.itl_ms)
             elif isinstance(event, GenerationFinished):
                 run.finished.append(event)
-                run.first_end_ns = run.first_end_ns or event.t_ns
             elif isinstance(event, GenerationFailed):
                 raise EngineError(event.what, event.why, event.next)
     if len(run.finished) != len(prompts):
         raise RuntimeError("the session ended a request without saying so")
     return run
-
-
-def _take(run: _Run, event: TokenEvent, all_decoding: bool) -> None:
-    if event.itl_ms is not None:
-        run.itl_ms.append(event.itl_ms)
-    if not all_decoding or run.first_end_ns:
-        return
-    if not run.all_decode_ns:
-        run.all_decode_ns = event.t_ns
-    elif event.t_ns > run.all_decode_ns:
-        run.tokens_together += 1
 
 
 def _summary(loaded: ModelLoaded, runs: list[_Run]) -> dict[str, Any]:
@@ -146,7 +138,7 @@ def _summary(loaded: ModelLoaded, runs: list[_Run]) -> dict[str, Any]:
         return statistics.median(values) if values else None
 
     means = [statistics.fmean(run.itl_ms) for run in runs if run.itl_ms]
-    totals = [run.total_decode_tok_s for run in runs if run.total_decode_tok_s is not None]
+    totals = [total for run in runs if (total := run.total_decode_tok_s) is not None]
     itl = {p: median(f"itl_{p}_ms") for p in _PERCENTILES}
     itl["mean"] = statistics.median(means) if means else None
     return {

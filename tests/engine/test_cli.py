@@ -88,6 +88,26 @@ def test_bench_measures_several_requests_at_once(run: Callable[..., Any]) -> Non
     assert result["total_decode_tok_s"] > result["decode_tok_s"]
 
 
+def test_bench_tells_no_total_where_requests_did_not_decode_together(
+    run: Callable[..., Any],
+) -> None:
+    """Answers of one token have no time between a last first token and a first end."""
+    options = ("--prompt-tokens", "20", "--generate", "1", "--repeat", "1", "--concurrency", "2")
+    code, out, err = run("bench", *options)
+    assert (code, err) == (0, "")
+    result = last_json(out)
+    assert result["concurrency"] == 2
+    assert result["total_decode_tok_s"] is None
+
+
+def test_bench_counts_the_tokens_of_one_request_as_its_total(run: Callable[..., Any]) -> None:
+    """Alone, tokens after the first over the time to the last: the decode speed itself."""
+    code, out, _ = run("bench", "--prompt-tokens", "8", "--generate", "5", "--repeat", "1")
+    assert code == 0
+    result = last_json(out)
+    assert result["total_decode_tok_s"] == pytest.approx(result["decode_tok_s"])
+
+
 def test_generate_prints_the_contract(run: Callable[..., Any]) -> None:
     """Ids, text, reason and metrics; raw prompts get the tokenizer's own frame."""
     code, out, _ = run("generate", "--prompt", "abc", "--raw", "--max-tokens", "5", "--json")
