@@ -5,11 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from engine.events import Event, GenerationFailed, GenerationFinished, TokenEvent
+from engine.events import Event, GenerationFailed, GenerationFinished, ModelLoaded, TokenEvent
 
 BATCH_NS = 33_000_000
 # Where the engine computes on the cores that the window draws with, each update costs tokens.
 SHARED_CORES_BATCH_NS = 100_000_000
+
+
+def batch_interval_ns(loaded: ModelLoaded, cores: int) -> int:
+    """How often the window is told, on a machine with that many processor cores."""
+    takes_all_cores = loaded.device_uuid is None and loaded.threads >= cores
+    return SHARED_CORES_BATCH_NS if takes_all_cores else BATCH_NS
 
 
 class TokenBatcher:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.engine_link.token_batcher import BATCH_NS, SHARED_CORES_BATCH_NS, TokenBatcher
+from app.engine_link.token_batcher import TokenBatcher, batch_interval_ns
 from engine.config import EngineConfig, GenerationRequest, MemoryEstimate, Message
 from engine.events import (
     Event,
@@ -228,7 +228,7 @@ class EngineWorker(QObject):
             self._load = None
             self._has_model = isinstance(event, ModelLoaded)
             if isinstance(event, ModelLoaded):
-                self._batcher.interval_ns = _batch_interval_ns(event)
+                self._batcher.interval_ns = batch_interval_ns(event, os.cpu_count() or 1)
             self._end_load(self._load_ticket, event)
 
     def _refusal(self, ticket: int, config: EngineConfig) -> LoadFailed | None:
@@ -320,12 +320,6 @@ class EngineWorker(QObject):
         except Exception as error:
             log.exception("the engine could not answer")
             return _internal(error)
-
-
-def _batch_interval_ns(loaded: ModelLoaded) -> int:
-    on_cpu = loaded.device_uuid is None
-    takes_all_cores = on_cpu and loaded.threads >= (os.cpu_count() or 1)
-    return SHARED_CORES_BATCH_NS if takes_all_cores else BATCH_NS
 
 
 def _not_running() -> EngineError:

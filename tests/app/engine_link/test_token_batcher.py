@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine_link.token_batcher import BATCH_NS, TokenBatcher
+from app.engine_link.token_batcher import (
+    BATCH_NS,
+    SHARED_CORES_BATCH_NS,
+    TokenBatcher,
+    batch_interval_ns,
+)
+from engine.config import EngineConfig
 from engine.events import Event, GenerationFailed, TokenEvent
+from tests.fakes import figures
 
 
 class Clock:
@@ -65,3 +74,14 @@ def test_nothing_is_lost_or_reordered(steps: list[tuple[int, int]]) -> None:
         if batcher.add(events, pause):
             taken += batcher.take()
     assert taken + batcher.take() == given_events
+
+
+def test_the_window_is_told_less_often_where_it_shares_the_cores() -> None:
+    """An update then costs tokens; on a GPU or with a core to spare it does not."""
+    config = figures.resolve(EngineConfig(model_path="m.gguf", threads=4))
+    info = figures.model_info("m.gguf")
+    memory = figures.estimate(config, info, available=8_000_000_000, loaded=None)
+    loaded = figures.loaded_model(config, info, memory, 1.0, ())
+    assert batch_interval_ns(loaded, cores=4) == SHARED_CORES_BATCH_NS
+    assert batch_interval_ns(loaded, cores=5) == BATCH_NS
+    assert batch_interval_ns(replace(loaded, device_uuid="GPU-1"), cores=4) == BATCH_NS
