@@ -13,12 +13,11 @@ import torch
 
 from kernels import reference
 from kernels.cpu.library import NativeLibrary
-from kernels.cpu.linear import CpuLinear, native_weight
+from kernels.cpu.linear import FORMATS, CpuLinear, native_weight
 from kernels.cpu.structs import (
     AttentionDecode,
     AttentionPrefill,
     Embed,
-    Format,
     RmsNorm,
     RopeStore,
     SiluMul,
@@ -34,12 +33,6 @@ from kernels.weights import GroupedWeight, KernelWeight
 
 MAX_HEAD_DIM = 256  # native/ops.h
 _PREFILL_DIMS = 16  # a head is a whole number of them: native/gemm.h
-FORMATS = {
-    torch.float32: Format.FP32,
-    torch.bfloat16: Format.BF16,
-    torch.float16: Format.FP16,
-}
-
 T = TypeVar("T", bound=tuple[torch.Tensor, ...])
 
 

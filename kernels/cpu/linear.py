@@ -6,6 +6,7 @@ wins by the dense GEMM), the format and the shape, so it is measured when a mode
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -16,19 +17,19 @@ from kernels.cpu.tape import Recorder
 from kernels.reference import LinearKernel
 from kernels.weights import TILE_BLOCK, DenseWeight, GroupedWeight, KernelWeight, TiledWeight
 
-NATIVE_ROWS = 8  # up to here always native: a decode step, where reading the weight is the cost
-_TRIED_ROWS = (16, 32, 64, 128, 256)
+_TRIED_ROWS = (16, 32, 64, 128, 256)  # with fewer, reading the weight is the cost
+_NEVER = sys.maxsize
 _REPEATS = 3
 _CLEARLY = 1.1  # how much faster the dense GEMM must be: timings are noisy, and native is exact
 _HEAD_OUTPUTS = 16_384  # a matrix with more is an output head, which never meets many rows
-_DENSE = {torch.float32: Format.FP32, torch.bfloat16: Format.BF16, torch.float16: Format.FP16}
+FORMATS = {torch.float32: Format.FP32, torch.bfloat16: Format.BF16, torch.float16: Format.FP16}
 
 
 def native_weight(weight: DenseWeight | TiledWeight) -> tuple[NativeWeight, torch.Tensor]:
     """What C sees of a weight, and the tensor that holds it."""
     if isinstance(weight, DenseWeight):
         num_out, num_in = weight.shape
-        dense = NativeWeight(format=_DENSE[weight.data.dtype], num_out=num_out, num_in=num_in)
+        dense = NativeWeight(format=FORMATS[weight.data.dtype], num_out=num_out, num_in=num_in)
         dense.data = weight.data.data_ptr()
         return dense, weight.data
     native = NativeWeight(
@@ -53,7 +54,7 @@ class CpuLinear:
         self._codes = torch.empty(0, dtype=torch.int16)
         self._scales = torch.empty(0)
         self._expanded = torch.empty(0, dtype=dense_dtype)
-        # Rows from which the dense GEMM is faster, by format; absent: never measured.
+        # Rows from which the dense GEMM is faster, by format; absent: not measured, always native.
         self._crossover: dict[Format, int] = {}
 
     def __call__(
@@ -67,17 +68,10 @@ class CpuLinear:
         if isinstance(weight, GroupedWeight):
             self._recorder.refuse_to_record()
             return self._reference(x, weight, bias, out)
-        few = x.shape[0] <= NATIVE_ROWS or x.shape[0] < self._many_rows(weight)
         # A decode step of many rows is native too: torch's GEMM would not be on the tape.
-        if few or self._recorder.recording:
+        if self._recorder.recording or x.shape[0] < self._many_rows(weight):
             return self._native(x, weight, bias, out)
         return self._dense(x, weight, bias, out)
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Memory held for expanding weights and quantizing rows."""
-        own = (self._codes, self._scales, self._expanded)
-        return self._reference.scratch_bytes + sum(t.numel() * t.element_size() for t in own)
 
     def tune(self, weight: KernelWeight) -> None:
         """Measure from how many rows on the dense GEMM is faster, once for each format."""
@@ -87,7 +81,7 @@ class CpuLinear:
         if kind in self._crossover:
             return
         self._crossover[kind] = next(
-            (rows for rows in _TRIED_ROWS if self._dense_wins(weight, rows)), 1 << 62
+            (rows for rows in _TRIED_ROWS if self._dense_wins(weight, rows)), _NEVER
         )
 
     def _dense_wins(self, weight: DenseWeight | TiledWeight, rows: int) -> bool:
@@ -97,7 +91,7 @@ class CpuLinear:
 
     def _many_rows(self, weight: DenseWeight | TiledWeight) -> int:
         kind = Format(native_weight(weight)[0].format)
-        return self._crossover.get(kind, NATIVE_ROWS + 1)
+        return self._crossover.get(kind, _NEVER)
 
     def _native(
         self,

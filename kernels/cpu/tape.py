@@ -35,9 +35,6 @@ class Tape:
         self._tensors: list[torch.Tensor] = []
         self._list: ctypes.Array[ctypes._Pointer[Op]] | None = None
 
-    def __len__(self) -> int:
-        return len(self._ops)
-
     def append(self, op: Op, tensors: tuple[torch.Tensor, ...]) -> None:
         """Write an operation down."""
         self._ops.append(op)

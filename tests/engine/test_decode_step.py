@@ -7,6 +7,7 @@ from engine.decode_step import DecodeStep
 from engine.layers.attention_metadata import DecodeMetadata
 from engine.models.llama import StepAborted
 from kernels.cpu.library import runnable_levels
+from kernels.cpu.structs import Format
 from kernels.recording import CancelCell
 from kernels.reference import EagerRecording
 from tests.engine.rig import GOLDEN, Rig
@@ -82,6 +83,7 @@ def test_rows_do_not_depend_on_the_batch() -> None:
 def test_a_step_of_many_rows_is_on_the_tape(weight_format: str) -> None:
     """Also where prompts of as many rows would go through torch's GEMM, which no tape holds."""
     rig = Rig(MODEL, weight_format, max_num_seqs=16, num_blocks=64, kv_dtype=torch.bfloat16)
+    rig.model.kernels.linear._crossover = dict.fromkeys(Format, 9)
     for count in range(12):
         rig.start(list(range(60, 65 + count)), 8)
     rig.step()

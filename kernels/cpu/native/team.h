@@ -32,7 +32,6 @@ typedef struct {
     int32_t round; /* changes with every step; what sleepers wait on */
     int32_t threads;
     int64_t items; /* of this step: written before the ticket that announces it */
-    int32_t chunks;
     int32_t ended;
 } ps_team;
 
@@ -44,21 +43,22 @@ INLINE void ps_pause(void) {
 #endif
 }
 
-/* Where chunk `c` begins: half of the items go in the first `threads` chunks, half of the rest in
- * the next, and so on. */
-INLINE int64_t chunk_begin(const ps_team *team, int32_t c) {
-    if (c >= team->chunks) return team->items;
+INLINE int32_t chunks_of(const ps_team *team) { return team->threads * PS_LEVELS; }
+
+/* Where chunk `c` of `items` begins: half of them go in the first `threads` chunks, half of the rest
+ * in the next, and so on. */
+INLINE int64_t chunk_begin(const ps_team *team, int64_t items, int32_t c) {
+    if (c >= chunks_of(team)) return items;
     int64_t threads = team->threads, level = c / threads, within = c % threads;
     int64_t parts = threads << (level + 1);
     int64_t before = ((1 << level) - 1) * 2 * threads;
-    return team->items * (before + within * (level == PS_LEVELS - 1 ? 2 : 1)) / parts;
+    return items * (before + within * (level == PS_LEVELS - 1 ? 2 : 1)) / parts;
 }
 
 /* Announce a step of `items` items. */
 INLINE void ps_publish(ps_team *team, int64_t items) {
-    team->items = items;
-    team->chunks = team->threads * PS_LEVELS;
-    team->done = 0;
+    __atomic_store_n(&team->items, items, __ATOMIC_RELAXED);
+    __atomic_store_n(&team->done, 0, __ATOMIC_RELAXED);
     uint64_t step = (team->ticket >> 32) + 1;
     __atomic_store_n(&team->ticket, step << 32, __ATOMIC_SEQ_CST);
     __atomic_store_n(&team->round, (int32_t)step, __ATOMIC_SEQ_CST);
@@ -95,12 +95,13 @@ INLINE int ps_claim(ps_team *team, int64_t *begin, int64_t *end) {
         uint64_t ticket = __atomic_load_n(&team->ticket, __ATOMIC_ACQUIRE);
         int32_t chunk = (int32_t)ticket;
         if (__atomic_load_n(&team->ended, __ATOMIC_ACQUIRE)) return 0;
-        if (chunk >= team->chunks) {
+        if (chunk >= chunks_of(team)) {
             ps_wait(team, ticket);
             continue;
         }
-        *begin = chunk_begin(team, chunk);
-        *end = chunk_begin(team, chunk + 1);
+        int64_t items = __atomic_load_n(&team->items, __ATOMIC_RELAXED);
+        *begin = chunk_begin(team, items, chunk);
+        *end = chunk_begin(team, items, chunk + 1);
         /* Succeeds only if the step is still the one these bounds were read of. */
         if (__atomic_compare_exchange_n(&team->ticket, &ticket, ticket + 1, 0, __ATOMIC_ACQ_REL,
                                         __ATOMIC_RELAXED))
@@ -110,8 +111,7 @@ INLINE int ps_claim(ps_team *team, int64_t *begin, int64_t *end) {
 
 /* Whether the chunk just done was the last of its step: the caller then publishes the next. */
 INLINE int ps_finish(ps_team *team) {
-    int32_t chunks = team->chunks;
-    return __atomic_add_fetch(&team->done, 1, __ATOMIC_ACQ_REL) == chunks;
+    return __atomic_add_fetch(&team->done, 1, __ATOMIC_ACQ_REL) == chunks_of(team);
 }
 
 #endif
