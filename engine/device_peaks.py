@@ -1,7 +1,8 @@
 """What the device can do at most: matmul FLOP/s by dtype, read bandwidth by working-set size.
 
 Measured once for a device, torch build and thread count, and kept in the cache folder: MFU and
-MBU are shares of these figures. A caller must not time anything else meanwhile.
+MBU are shares of these figures. What was measured while other programs kept the processor busy
+serves for this load and is not kept. A caller must not time anything else meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from engine.paths import cache_folder
@@ -29,7 +31,9 @@ _WORKING_SETS = {
     "cuda": (16 << 20, 64 << 20, 256 << 20, 1 << 30),
 }
 _REPEATS = 3
-_FILE_VERSION = 1
+_FILE_VERSION = 2
+# Share of all cores that other programs may take while the figures are measured.
+_QUIET = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ def measure_peaks(device: torch.device, threads: int) -> Iterator[float | Device
         dtypes["fp16"] = torch.float16
     sets = _WORKING_SETS[device.type]
     parts = len(dtypes) + len(sets)
+    company = _Company()
     flops: dict[str, float] = {}
     for done, (name, dtype) in enumerate(dtypes.items(), 1):
         flops[name] = _matmul_flops(device, dtype)
@@ -83,8 +88,33 @@ def measure_peaks(device: torch.device, threads: int) -> Iterator[float | Device
         rates.append((size, _read_rate(device, size)))
         yield done / parts
     peaks = DevicePeaks(flops, tuple(rates))
-    _store(_path(device, threads), peaks)
+    share = company.share()
+    if share <= _QUIET:
+        _store(_path(device, threads), peaks)
+    else:
+        log.info("the device's figures are not kept: others took %.0f %% of it", 100 * share)
     yield peaks
+
+
+class _Company:
+    """How much of the processor other programs take from now on."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._start = self._times()
+
+    def share(self) -> float:
+        """Share of all cores' time since the start, 0 to 1."""
+        wall, busy, own = (now - then for now, then in zip(self._times(), self._start, strict=True))
+        return max(0.0, busy - own) / wall if wall > 0 else 0.0
+
+    def _times(self) -> tuple[float, float, float]:
+        """Seconds of all cores together: passed, not idle (a host's neighbours too), our own."""
+        cores, own = psutil.cpu_times(), self._process.cpu_times()
+        waiting = cores.idle + getattr(cores, "iowait", 0.0)
+        # On Linux guests' time is part of the user's.
+        passed = sum(cores) - getattr(cores, "guest", 0.0) - getattr(cores, "guest_nice", 0.0)
+        return passed, passed - waiting, own.user + own.system
 
 
 def _matmul_flops(device: torch.device, dtype: torch.dtype) -> float:
