@@ -19,8 +19,6 @@ import torch
 
 from engine import memory
 from engine.config import (
-    KV_FORMATS,
-    WEIGHT_FORMATS,
     EngineConfig,
     GenerationRequest,
     MemoryEstimate,
@@ -28,25 +26,20 @@ from engine.config import (
     ModelInfo,
 )
 from engine.detokenizer import Detokenizer
-from engine.devices import default_threads, device_names, device_uuid
+from engine.devices import default_threads
 from engine.events import (
-    Capabilities,
     Event,
     FinishReason,
     GenerationFailed,
     GenerationFinished,
     LoadEvent,
-    LoadFailed,
     LoadProgress,
-    ModelLoaded,
-    Phase,
     PrefillDone,
     PrefillProgress,
-    StageTimes,
-    StepStats,
     TokenEvent,
 )
-from engine.loading.checkpoint import CheckpointError, open_checkpoint
+from engine.load_events import LOAD_ERRORS, first_sentence, load_failed, model_loaded
+from engine.loading.checkpoint import open_checkpoint
 from engine.metrics import request_metrics
 from engine.model_loader import (
     LoadedModel,
@@ -60,8 +53,8 @@ from engine.models.llama import StepAborted
 from engine.scheduler import ScheduledStep
 from engine.sequence import Sequence
 from engine.session import EngineError
+from engine.step_stats import step_stats
 from kernels.recording import CancelCell
-from kernels.stages import Stage, StageClock
 
 log = logging.getLogger("engine.decode")
 
@@ -122,19 +115,10 @@ class LocalSession:
         self.unload()
         try:
             yield from self._load(config)
-        except LoadStopped:
-            yield LoadFailed(
-                "cancelled", "Loading was cancelled.", "You stopped it.", "Load a model to chat."
-            )
-        except OutOfMemory as error:
-            yield _does_not_fit(error.estimate)
-        except CheckpointError as error:
-            yield LoadFailed(error.kind, error.what, error.why, error.next_step)
-        except EngineError as error:
-            yield LoadFailed("unsupported", error.what, error.why, error.next_step)
-        except (MemoryError, RuntimeError, OSError) as error:
-            log.info("loading failed", exc_info=True)
-            yield _load_broke(error)
+        except LOAD_ERRORS as error:
+            if not isinstance(error, EngineError | LoadStopped | OutOfMemory):
+                log.info("loading failed", exc_info=True)
+            yield load_failed(error)
 
     def _load(self, config: EngineConfig) -> Iterator[LoadEvent]:
         checkpoint = open_checkpoint(config.model_path)
@@ -144,7 +128,7 @@ class LocalSession:
                     yield item
                 else:
                     self._loaded = item
-                    yield _model_loaded(item)
+                    yield model_loaded(item)
         finally:
             checkpoint.close()
 
@@ -227,7 +211,7 @@ class LocalSession:
         for sequence in step.sequences:
             if sequence.t_first_scheduled_ns is None:
                 sequence.t_first_scheduled_ns = start_ns
-        flops, num_bytes = loaded.costs.step(step)
+        cost = loaded.costs.step(step)
         try:
             result = loaded.runner.run(step)
         except StepAborted:
@@ -243,7 +227,8 @@ class LocalSession:
         detokenize_ns = 0
         for sequence, token_id in result.sampled:
             detokenize_ns += self._take_token(sequence, token_id, known_ns, events)
-        events.append(self._step_stats(step, start_ns, flops, num_bytes, detokenize_ns))
+        span_ns = (start_ns, self._clock())
+        events.append(step_stats(loaded, step, self._step_id, span_ns, cost, detokenize_ns))
         self._step_id += 1
         return events
 
@@ -417,42 +402,13 @@ class LocalSession:
                         sequence.request_id,
                         self._clock(),
                         "The answer could not be computed.",
-                        _sentence(error),
+                        first_sentence(error),
                         "Try again; if it fails again, load with a shorter context.",
                     )
                 )
             self._drop(answer)
 
     # -- small helpers ----------------------------------------------------------------------
-
-    def _step_stats(
-        self,
-        step: ScheduledStep,
-        start_ns: int,
-        flops: int,
-        num_bytes: int,
-        detokenize_ns: int,
-    ) -> StepStats:
-        loaded = self._require_model()
-        end_ns = self._clock()
-        duration_ns = max(1, end_ns - start_ns)
-        seconds = duration_ns / 1e9
-        bandwidth = loaded.peaks.bandwidth_at(num_bytes)
-        return StepStats(
-            step_id=self._step_id,
-            t_ns=end_ns,
-            phase=_phase(step),
-            num_seqs=len(step.sequences),
-            num_tokens=step.num_tokens,
-            step_ms=duration_ns / _NS_PER_MS,
-            flops=flops,
-            bytes=num_bytes,
-            mfu_pct=100 * flops / seconds / loaded.peak_flops,
-            mbu_pct=100 * num_bytes / seconds / bandwidth,
-            stages=_stages(duration_ns, loaded.runner.clock, detokenize_ns)
-            if loaded.device.type == "cpu"
-            else None,
-        )
 
     def _kv_bytes(self, sequence: Sequence) -> tuple[int, int]:
         """Bytes of the cache that hold tokens of the sequence, and bytes of its blocks."""
@@ -471,81 +427,3 @@ class LocalSession:
                 "No model is loaded.", "An answer needs one.", "Choose a model from the menu."
             )
         return self._loaded
-
-
-def _phase(step: ScheduledStep) -> Phase:
-    if step.decode and step.prefill:
-        return "mixed"
-    return "decode" if step.decode else "prefill"
-
-
-def _stages(duration_ns: int, clock: StageClock, detokenize_ns: int) -> StageTimes:
-    known_ns = sum(clock[stage] for stage in Stage) + detokenize_ns
-    return StageTimes(
-        attention_ms=clock[Stage.ATTENTION] / _NS_PER_MS,
-        ffn_ms=clock[Stage.FFN] / _NS_PER_MS,
-        head_ms=clock[Stage.HEAD] / _NS_PER_MS,
-        sample_ms=clock[Stage.SAMPLE] / _NS_PER_MS,
-        detokenize_ms=detokenize_ns / _NS_PER_MS,
-        host_ms=max(0, duration_ns - known_ns) / _NS_PER_MS,
-    )
-
-
-def _model_loaded(loaded: LoadedModel) -> ModelLoaded:
-    facts = loaded.facts
-    return ModelLoaded(
-        model=loaded.info,
-        config=loaded.config,
-        capabilities=Capabilities(WEIGHT_FORMATS, KV_FORMATS, device_names()),
-        memory=loaded.estimate,
-        load_s=loaded.load_s,
-        warmup_s=facts.warmup_s,
-        weight_bytes=facts.weight_bytes,
-        kv_bytes_reserved=facts.kv_bytes_reserved,
-        kv_bytes_per_token=facts.kv_bytes_per_token,
-        kernels=facts.kernels,
-        device_name=facts.device,
-        threads=facts.threads,
-        notices=loaded.notices,
-        device_uuid=device_uuid(loaded.device),
-    )
-
-
-def _does_not_fit(estimate: MemoryEstimate) -> LoadFailed:
-    contexts = [f"{c:,} tokens" for c in estimate.fitting_contexts[:1]]
-    formats = [f.upper() for f in estimate.fitting_weight_formats[-1:]]
-    choices = [f"a context of {c}" for c in contexts] + [f"{f} weights" for f in formats]
-    return LoadFailed(
-        "memory",
-        f"The model with this context needs {_gb(estimate.required_bytes)}.",
-        f"{_gb(estimate.available_bytes)} are available: weights "
-        f"{_gb(estimate.weight_bytes)}, KV cache {_gb(estimate.kv_bytes)}, "
-        f"workspace {_gb(estimate.workspace_bytes)}.",
-        f"This would fit: {' or '.join(choices)}."
-        if choices
-        else "Close other programs or choose a smaller model.",
-        estimate,
-    )
-
-
-def _load_broke(error: Exception) -> LoadFailed:
-    kind = "memory" if isinstance(error, MemoryError | torch.OutOfMemoryError) else "internal"
-    return LoadFailed(
-        "memory" if kind == "memory" else "internal",
-        "The model could not be loaded.",
-        _sentence(error),
-        "Choose a shorter context or smaller weights."
-        if kind == "memory"
-        else "Check the file, or choose another model.",
-    )
-
-
-def _sentence(error: Exception) -> str:
-    """The first line of an exception's text as a sentence."""
-    text = str(error).strip().splitlines()
-    line = text[0] if text else type(error).__name__
-    return line if line.endswith((".", "!", "?")) else f"{line}."
-
-
-def _gb(num_bytes: int) -> str:
-    return f"{num_bytes / 1e9:.2f} GB"

@@ -15,6 +15,7 @@ from engine.config import (
     MemoryEstimate,
     WeightFormatInfo,
 )
+from engine.decode_step import RANKED
 from engine.loading.checkpoint import Checkpoint
 from engine.loading.weight_source import head_format, weight_num_bytes
 
@@ -64,7 +65,10 @@ def weight_bytes(checkpoint: Checkpoint, weight_format: str) -> int:
 
 
 def workspace_bytes(checkpoint: Checkpoint, config: EngineConfig) -> int:
-    """Scratch of a step: the largest matrix expanded, activations of a chunk, logits, RoPE."""
+    """Scratch of a step: the largest matrix expanded, activations of a chunk, logits, RoPE.
+
+    Recorded decode steps keep logits of their own: for 1, 2, 4 ... rows, once for each ranking.
+    """
     model = checkpoint.config
     chunk = config.max_num_batched_tokens
     expanded = 4 * max(
@@ -74,7 +78,8 @@ def workspace_bytes(checkpoint: Checkpoint, config: EngineConfig) -> int:
     activations = 4 * chunk * (4 * model.hidden_size + 4 * model.intermediate_size)
     context = config.context_length or DEFAULT_CONTEXT_LENGTH
     attention = 4 * context * (4 * model.num_heads * model.head_dim) + chunk * context
-    logits = 3 * 4 * model.vocab_size * config.max_num_seqs
+    rows = (2 * len(RANKED) + 1) * config.max_num_seqs
+    logits = 4 * model.vocab_size * rows
     rotary = 4 * context * model.head_dim
     return expanded + activations + attention + logits + rotary
 

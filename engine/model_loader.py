@@ -182,13 +182,20 @@ class _Load:
         """Choose the kernels and read every weight into its format."""
         self._dense_dtype = _dense_dtype(self._device, self._config.weight_format, self._peaks)
         on_cpu = self._device.type == "cpu"
-        self._kernels = select_kernels(
-            self._device,
-            torch.float32 if on_cpu else self._dense_dtype,
-            self._dense_dtype,
-            self._threads,
-            cache_folder() / "kernel-tuning",
-        )
+        try:
+            self._kernels = select_kernels(
+                self._device,
+                torch.float32 if on_cpu else self._dense_dtype,
+                self._dense_dtype,
+                self._threads,
+                cache_folder() / "kernel-tuning",
+            )
+        except ValueError as error:
+            raise EngineError(
+                "The CPU kernels asked for cannot be used.",
+                f"{error}.",
+                "Unset the variable to take the best this machine has.",
+            ) from None
         self._source = WeightSource(
             self._checkpoint, self._config.weight_format, self._kernels, self._device
         )

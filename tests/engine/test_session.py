@@ -402,3 +402,16 @@ def test_count_tokens_is_what_a_request_takes(open_session: Opener) -> None:
     session.unload()
     with pytest.raises(EngineError):
         session.count_tokens(messages)
+
+
+def test_kernels_that_cannot_run_here_are_refused_by_name(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What, why with what there is, and what to do."""
+    monkeypatch.setenv("PHASESCOPE_CPU_LEVEL", "sse9")
+    *_, last = LocalSession().load(EngineConfig(model_path=str(tiny_model)))
+    assert isinstance(last, LoadFailed)
+    assert last.kind == "unsupported"
+    assert "sse9" in last.why
+    assert "none" in last.why
+    assert last.next
