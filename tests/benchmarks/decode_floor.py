@@ -1,151 +1,171 @@
-"""Decode against what memory allows: growth with the context, and a model of a billion weights.
+"""Decode against what memory allows: long contexts, four requests at once, a large model.
 
-- growth: ms a token at several context lengths on the starter model; the growth is compared with
-  the time that reading the cache takes at the bandwidth measured beside it.
-- large: random weights in the shape of Llama-3.2-1B, made in memory; bytes of a step over its time,
-  as a share of the bandwidth measured at that working-set size.
-- several: tokens a second of four sequences at once beside one.
+- growth: ms a token after prompts of several lengths, starter model, context 8,192; the growth
+  is compared with the time that reading the cache takes at the bandwidth measured beside it.
+- four: tokens a second of four requests at once beside one, by `bench --concurrency`.
+- large: a model of Llama-3.2-1B's shape with random weights made in memory: time to read as many
+  bytes as its weights have, over the time of a step.
 
 Bandwidth and steps alternate in one process; medians. See README.md.
 
-    python -m tests.benchmarks.decode_floor [growth] [large] [several] [--threads 2]
+    python -m tests.benchmarks.decode_floor [growth] [four] [large] [--threads 2] ...
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from engine.config import GenerationRequest, SamplingParams
+from engine.config import EngineConfig, GenerationRequest
+from engine.events import ModelLoaded, TokenEvent
 from engine.kv_cache import KVCache
-from engine.layers.linear import Linear
-from engine.loading.model_config import ModelConfig
+from engine.load_blocking import load_or_raise
 from engine.model_runner import ModelRunner
 from engine.models.llama import LlamaModel
 from engine.scheduler import ScheduledStep
 from engine.sequence import Sequence
-from kernels.select import KernelSet, select_kernels
-from kernels.weights import GroupedWeight, KernelWeight, quantize_int4, quantize_int8
-from tests.benchmarks.measuring import machine, wait_until_quiet
+from engine.session import Session, create_session
+from engine.starter import starter_model_path
+from kernels.select import select_kernels
+from tests.benchmarks.measuring import (
+    QUIET_PERCENT,
+    machine,
+    run_for_json,
+    wait_until_quiet,
+)
+from tests.benchmarks.random_model import LLAMA_1B, build, step_weight_bytes
 
 CPU = torch.device("cpu")
-CONTEXTS = (128, 1024, 4096, 8000)
-MAX_GROWTH, MIN_BANDWIDTH_SHARE, MIN_SEVERAL = 1.5, 0.7, 2.2
+CONTEXT_LENGTH = 8192
+MAX_GROWTH, MIN_FOUR, MIN_BANDWIDTH_SHARE = 1.5, 2.2, 0.7
+LARGE_CONTEXT = 64  # its cache is next to nothing beside the weights
 BLOCK_SIZE = 16
-ROUNDS = 9
-PARTS = ("growth", "large", "several")
-STARTER = ModelConfig(
-    architecture="llama",
-    num_layers=30,
-    hidden_size=576,
-    intermediate_size=1536,
-    num_heads=9,
-    num_kv_heads=3,
-    head_dim=64,
-    vocab_size=49_152,
-    context_length=8192,
-    rms_norm_eps=1e-5,
-    rope_theta=1e5,
-    rope_scaling=None,
-    tie_word_embeddings=True,
-)
-LLAMA_1B = ModelConfig(
-    architecture="llama",
-    num_layers=16,
-    hidden_size=2048,
-    intermediate_size=8192,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=64,
-    vocab_size=128_256,
-    context_length=8192,
-    rms_norm_eps=1e-5,
-    rope_theta=5e5,
-    rope_scaling=None,
-    tie_word_embeddings=True,
-)
+PARTS = ("growth", "four", "large")
+
+Row = dict[str, Any]
 
 
-class RandomWeights:
-    """Stands in for a WeightSource: random matrices of the right shapes in INT8 or INT4."""
-
-    def __init__(self, config: ModelConfig, bits: int, kernels: KernelSet) -> None:
-        heads, hidden = config.num_heads * config.head_dim, config.hidden_size
-        kv = config.num_kv_heads * config.head_dim
-        self._shapes = {
-            "q_proj": (heads, hidden),
-            "k_proj": (kv, hidden),
-            "v_proj": (kv, hidden),
-            "o_proj": (hidden, heads),
-            "gate_proj": (config.intermediate_size, hidden),
-            "up_proj": (config.intermediate_size, hidden),
-            "down_proj": (hidden, config.intermediate_size),
-            "embed_tokens.weight": (config.vocab_size, hidden),
-        }
-        self._hidden, self._bits, self._kernels = hidden, bits, kernels
-
-    def linear(self, names: list[str]) -> Linear:
-        """The product over several matrices."""
-        weights = [self._matrix(name.rpartition(".")[2], self._bits) for name in names]
-        return Linear(weights, [None] * len(weights), self._kernels)
-
-    def embedding(self, name: str) -> KernelWeight:
-        """The embedding, at 8 bits as the engine keeps it."""
-        return self._kernels.prepare(self._matrix(name.removeprefix("model."), 8))
-
-    def vector(self, name: str) -> torch.Tensor:
-        """A norm's weight."""
-        return torch.ones(self._hidden)
-
-    def _matrix(self, name: str, bits: int) -> GroupedWeight:
-        matrix = torch.randn(self._shapes[name]) * 0.02
-        return quantize_int4(matrix) if bits == 4 else quantize_int8(matrix, 32)
+def main() -> int:
+    """Exit code: 0 every target is met, 1 one is not."""
+    args = _arguments()
+    torch.set_num_threads(args.threads)
+    measures = {"growth": growth, "four": four, "large": large}
+    busiest, rows = 0.0, []
+    for part in args.parts:
+        busiest = max(busiest, wait_until_quiet())
+        rows += measures[part](args)
+    if busiest > QUIET_PERCENT:
+        print(f"The machine was up to {busiest:.0f} % busy before a part: do not trust this.")
+    report = {"machine": machine(), "threads": args.threads, "weights": args.weights}
+    print(json.dumps(report | {"busy_pct": busiest, "rows": rows}))
+    return 0 if all(row["met"] for row in rows) else 1
 
 
-class Bench:
-    """A model with random weights and sequences of a given length, decoding without end."""
+def growth(args: argparse.Namespace) -> list[Row]:
+    """ms a token by context, and what it grows by over what reading the cache costs."""
+    steps: dict[int, list[float]] = {context: [] for context in args.contexts}
+    bandwidth: list[float] = []
+    with _starter(args) as (session, loaded):
+        data = torch.zeros(loaded.weight_bytes // 4)
+        rng = random.Random(0)
+        prompt = [rng.randrange(loaded.model.vocab_size) for _ in range(max(args.contexts))]
+        _decode_ms(session, prompt[: args.contexts[0]], args.generate)
+        for _ in range(args.rounds):
+            for context in args.contexts:
+                steps[context].append(_decode_ms(session, prompt[:context], args.generate))
+                bandwidth.append(data.numel() * 4 / read_ms(data))
+    return [
+        _growth_row(context, steps, loaded.kv_bytes_per_token, statistics.median(bandwidth))
+        for context in args.contexts[1:]
+    ]
 
-    def __init__(self, config: ModelConfig, bits: int, threads: int, max_rows: int = 1) -> None:
-        torch.set_num_threads(threads)
-        kernels = select_kernels(CPU, threads=threads)
-        self.name = kernels.name
-        self.model = LlamaModel(config, kernels, CPU)
-        for _ in self.model.load(RandomWeights(config, bits, kernels), config.context_length):  # type: ignore[arg-type]
-            pass
-        groups = self.model.kv_cache_groups(config, torch.bfloat16)
-        self._blocks = config.context_length // BLOCK_SIZE
-        self.cache = KVCache(groups, self._blocks * max_rows, BLOCK_SIZE, CPU)
-        for layer in range(config.num_layers):
-            for entries in self.cache.layer(layer):
-                entries.normal_()  # pages that were never written would all be the same one
-        self._runner = ModelRunner(self.model, self.cache, config.context_length, max_rows)
 
-    @property
-    def weight_bytes(self) -> int:
-        """What a step reads of the weights."""
-        layers = sum(linear.num_bytes for layer in self.model.layers for linear in layer.linears)
-        return layers + self.model.head.num_bytes
+def _growth_row(
+    context: int, steps: dict[int, list[float]], kv_bytes_per_token: int, bandwidth: float
+) -> Row:
+    """`bandwidth` in bytes a millisecond; growth is the median of what each round gives."""
+    first = next(iter(steps))
+    floor_ms = (context - first) * kv_bytes_per_token / bandwidth
+    gains = (here - base for here, base in zip(steps[context], steps[first], strict=True))
+    ratio = statistics.median(gains) / floor_ms
+    step_ms, base_ms = statistics.median(steps[context]), statistics.median(steps[first])
+    print(
+        f"context {context:>5}: {step_ms:.2f} ms a token, {base_ms:.2f} at {first}; growth "
+        f"{ratio:.2f} x reading the cache at {bandwidth / 1e6:.1f} GB/s (at most {MAX_GROWTH})",
+        flush=True,
+    )
+    row: Row = {"part": "growth", "context": context, "step_ms": step_ms, "base_ms": base_ms}
+    return row | {"floor_ms": floor_ms, "ratio": ratio, "met": ratio <= MAX_GROWTH}
 
-    def step_ms(self, context: int, rows: int = 1) -> float:
-        """One decode step of `rows` sequences whose newest token is number `context`."""
-        step = ScheduledStep(decode=[self._sequence(context, row) for row in range(rows)])
+
+def four(args: argparse.Namespace) -> list[Row]:
+    """All requests' tokens a second over one's, pairs in alternation."""
+    alone, together, ratios = [], [], []
+    for _ in range(args.alternations):
+        wait_until_quiet()
+        alone.append(_total_tok_s(args, 1))
+        wait_until_quiet()
+        together.append(_total_tok_s(args, 4))
+        ratios.append(together[-1] / alone[-1])
+    ratio = statistics.median(ratios)
+    print(
+        f"four requests at once: {statistics.median(together):.1f} tok/s, one "
+        f"{statistics.median(alone):.1f}: {ratio:.2f} x (at least {MIN_FOUR})",
+        flush=True,
+    )
+    row: Row = {"part": "four", "one_tok_s": alone, "four_tok_s": together, "ratio": ratio}
+    return [row | {"met": ratio >= MIN_FOUR}]
+
+
+def large(args: argparse.Namespace) -> list[Row]:
+    """Share of the measured bandwidth that a step of Llama-3.2-1B's shape reaches."""
+    kernels = select_kernels(CPU, threads=args.threads)
+    rows = []
+    for weights in ("int8", "int4"):
+        model = build(LLAMA_1B, weights, kernels, CPU, CONTEXT_LENGTH)
+        step = _lone_step(model)
+        num_bytes = step_weight_bytes(model)
+        data = torch.zeros(num_bytes // 4)
+        steps, reads = [], []
+        for _ in range(args.rounds + 1):
+            steps.append(step())
+            reads.append(read_ms(data))
+        # The first of each is warm-up: a step is recorded in it.
+        step_ms, read = statistics.median(steps[1:]), statistics.median(reads[1:])
+        print(
+            f"Llama-3.2-1B's shape, {weights}: {num_bytes / 1e6:,.0f} MB, {step_ms:.1f} ms a "
+            f"token, {num_bytes / step_ms / 1e6:.1f} GB/s, {read / step_ms:.0%} of a torch sum",
+            flush=True,
+        )
+        row: Row = {"part": "large", "weights": weights, "step_ms": step_ms}
+        rows.append(row | {"share": read / step_ms, "met": read / step_ms >= MIN_BANDWIDTH_SHARE})
+    return rows
+
+
+def _lone_step(model: LlamaModel) -> Callable[[], float]:
+    """Milliseconds of a decode step of one sequence, the same at each call."""
+    groups = model.kv_cache_groups(model.config, torch.bfloat16)
+    blocks = LARGE_CONTEXT // BLOCK_SIZE
+    runner = ModelRunner(model, KVCache(groups, blocks, BLOCK_SIZE, CPU), LARGE_CONTEXT, 1)
+    request = GenerationRequest("r", prompt_ids=(1,))
+    sequence = Sequence(request, [1] * LARGE_CONTEXT, 1, 0, 0, "")
+    sequence.block_tables = [list(range(1, blocks + 1))]
+
+    def step() -> float:
         start = time.perf_counter()
-        self._runner.run(step)
+        runner.run(ScheduledStep(decode=[sequence]))
         return (time.perf_counter() - start) * 1e3
 
-    def _sequence(self, context: int, row: int) -> Sequence:
-        request = GenerationRequest(f"{row}", prompt_ids=(1,), sampling=SamplingParams())
-        sequence = Sequence(request, [1] * context, 1, 0, 0, "")
-        first = 1 + row * self._blocks
-        sequence.block_tables = [list(range(first, first + self._blocks))]
-        return sequence
+    return step
 
 
 def read_ms(data: torch.Tensor) -> float:
@@ -155,86 +175,62 @@ def read_ms(data: torch.Tensor) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def growth(threads: int) -> list[dict[str, Any]]:
-    """ms a token by context, and the growth over what its bytes cost."""
-    bench = Bench(STARTER, 8, threads)
-    times: dict[int, list[float]] = {context: [] for context in CONTEXTS}
-    bandwidth: list[float] = []
-    data = torch.zeros(bench.weight_bytes // 4)
-    for _ in rounds():
-        for context in CONTEXTS:
-            times[context].append(bench.step_ms(context))
-        bandwidth.append(data.numel() * 4 / read_ms(data))
-    rows = []
-    base = statistics.median(times[CONTEXTS[0]])
-    for context in CONTEXTS[1:]:
-        extra_bytes = (context - CONTEXTS[0]) * bench.cache.bytes_per_token
-        floor = extra_bytes / statistics.median(bandwidth)
-        ratio = (statistics.median(times[context]) - base) / floor
-        rows.append({"part": "growth", "context": context, "ratio": ratio, "floor_ms": floor})
-        rows[-1] |= {"step_ms": statistics.median(times[context]), "met": ratio <= MAX_GROWTH}
-        print(
-            f"context {context:>5}: {rows[-1]['step_ms']:.2f} ms a token, {base:.2f} at "
-            f"{CONTEXTS[0]}; growth {ratio:.2f} x reading the cache (at most {MAX_GROWTH})"
+def _total_tok_s(args: argparse.Namespace, concurrency: int) -> float:
+    command = [sys.executable, "-m", "engine.bench", "--json", "--repeat", "1"]
+    command += ["--weights", args.weights, "--threads", str(args.threads)]
+    command += ["--prompt-tokens", str(args.prompt_tokens), "--generate", str(args.generate)]
+    total: float | None = run_for_json([*command, "--concurrency", str(concurrency)])[
+        "total_decode_tok_s"
+    ]
+    if total is None:
+        raise SystemExit("The first answer ended before the last one began: --generate more.")
+    return total
+
+
+@contextmanager
+def _starter(args: argparse.Namespace) -> Iterator[tuple[Session, ModelLoaded]]:
+    """A session with the starter model, and what loading it told."""
+    path = starter_model_path()
+    if path is None:
+        raise SystemExit("the starter model is not installed")
+    session = create_session()
+    try:
+        config = EngineConfig(
+            path,
+            weight_format=args.weights,
+            threads=args.threads,
+            context_length=CONTEXT_LENGTH,
+            prefix_caching=False,
         )
-    return rows
+        yield session, load_or_raise(session, config)
+    finally:
+        session.close()
 
 
-def large(threads: int) -> list[dict[str, Any]]:
-    """Share of the measured bandwidth that a step of Llama-3.2-1B's shape reaches."""
-    rows = []
-    for bits in (8, 4):
-        bench = Bench(LLAMA_1B, bits, threads)
-        data = torch.zeros(bench.weight_bytes // 4)
-        steps, reads = [], []
-        for _ in rounds():
-            steps.append(bench.step_ms(64))
-            reads.append(read_ms(data))
-        step, read = statistics.median(steps), statistics.median(reads)
-        share = read / step
-        rate = bench.weight_bytes / step / 1e6
-        print(
-            f"Llama-3.2-1B's shape, INT{bits}: {bench.weight_bytes / 1e6:,.0f} MB, {step:.1f} ms a "
-            f"token, {rate:.1f} GB/s, {share:.0%} of what torch's sum reads"
-        )
-        row = {"part": "large", "bits": bits, "step_ms": step, "share": share}
-        rows.append(row | {"met": share >= MIN_BANDWIDTH_SHARE})
-        del bench, data
-    return rows
+def _decode_ms(session: Session, prompt: list[int], tokens: int) -> float:
+    """Median ms between the tokens of an answer."""
+    request = GenerationRequest("r", prompt_ids=tuple(prompt), max_tokens=tokens, ignore_eos=True)
+    tokens_out = [e for e in session.generate(request) if isinstance(e, TokenEvent)]
+    return statistics.median(e.itl_ms for e in tokens_out if e.itl_ms is not None)
 
 
-def several(threads: int) -> list[dict[str, Any]]:
-    """Four rows in a step beside one."""
-    bench = Bench(STARTER, 8, threads, max_rows=4)
-    one, four = [], []
-    for _ in rounds():
-        one.append(bench.step_ms(300))
-        four.append(bench.step_ms(300, rows=4))
-    gain = 4 * statistics.median(one) / statistics.median(four)
-    print(f"four sequences: {gain:.2f} x the tokens a second of one (at least {MIN_SEVERAL})")
-    return [{"part": "several", "gain": gain, "met": gain >= MIN_SEVERAL}]
-
-
-def rounds() -> Iterator[int]:
-    """A warm-up's worth of patience, then the rounds."""
-    wait_until_quiet()
-    yield from range(ROUNDS)
-
-
-def main() -> int:
-    """Exit code: 0 every target is met, 1 one is not."""
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Decode against what memory allows.")
     parser.add_argument("parts", nargs="*", help=f"{', '.join(PARTS)} (default: all)")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--weights", default="int8", help="of growth and four")
+    parser.add_argument("--contexts", nargs="+", type=int, default=[128, 1024, 4096, 8000])
+    parser.add_argument("--rounds", type=int, default=5, help="of growth and large")
+    parser.add_argument("--generate", type=int, default=64, help="tokens a request, at least 2")
+    parser.add_argument("--prompt-tokens", type=int, default=128, help="of four")
+    parser.add_argument("--alternations", type=int, default=5, help="of four")
     args = parser.parse_args()
+    args.parts = args.parts or list(PARTS)
     if unknown := set(args.parts) - set(PARTS):
         parser.error(f"unknown part {', '.join(sorted(unknown))}")
-    rows: list[dict[str, Any]] = []
-    for name, measure in (("growth", growth), ("large", large), ("several", several)):
-        if name in (args.parts or PARTS):
-            rows += measure(args.threads)
-    print(json.dumps({"machine": machine(), "threads": args.threads, "rows": rows}))
-    return 0 if all(row["met"] for row in rows) else 1
+    if args.generate < 2 or max(args.contexts) + args.generate > CONTEXT_LENGTH:
+        parser.error(f"contexts and --generate (2 or more) must fit into {CONTEXT_LENGTH} tokens")
+    return args
 
 
 if __name__ == "__main__":

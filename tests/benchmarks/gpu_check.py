@@ -31,34 +31,17 @@ import torch
 
 from engine.kv_cache import KVCache
 from engine.layers.attention_metadata import DecodeMetadata, PrefillMetadata
-from engine.layers.linear import Linear
-from engine.loading.model_config import ModelConfig, RopeScaling, expected_tensors
 from engine.models.llama import LlamaModel
 from kernels.recording import CancelCell
 from kernels.reference import PrefillSpan
-from kernels.select import KernelSet, torch_kernels
-from kernels.weights import DenseWeight, GroupedWeight, KernelWeight, Weight
+from kernels.select import torch_kernels
+from tests.benchmarks.random_model import LLAMA_8B, build, step_weight_bytes
 from tests.kernels.gpu.cases import CASES, LARGE_CASES
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 8 * 60
 BLOCK_SIZE = 16
 
-LLAMA_8B = ModelConfig(
-    architecture="llama",
-    vocab_size=128256,
-    hidden_size=4096,
-    intermediate_size=14336,
-    num_layers=32,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=128,
-    rms_norm_eps=1e-5,
-    rope_theta=500000.0,
-    rope_scaling=RopeScaling("llama3", 8.0, 8192),
-    context_length=131072,
-    tie_word_embeddings=False,
-)
 TINY = replace(
     LLAMA_8B,
     vocab_size=67,
@@ -71,78 +54,6 @@ TINY = replace(
 )
 # Of logits near 1, computed in FP32 by other kernels in another order.
 TINY_TOLERANCE = 1e-3
-
-
-class RandomSource:
-    """Stands in for engine's WeightSource: weights made on the device, of variance 1 / inputs."""
-
-    def __init__(
-        self, config: ModelConfig, weight_format: str, kernels: KernelSet, device: torch.device
-    ) -> None:
-        self._shapes = expected_tensors(config)
-        self._format = weight_format
-        self._kernels = kernels
-        self._device = device
-        self._rng = torch.Generator(device).manual_seed(0)
-
-    def linear(self, names: list[str]) -> Linear:
-        """The product over the weights that share an input."""
-        weights = [self._weight(f"{name}.weight", self._format) for name in names]
-        return Linear(weights, [None] * len(weights), self._kernels)
-
-    def head(self, name: str) -> Linear:
-        """The output projection, in INT8 under INT4, as the engine keeps it."""
-        return Linear([self._weight(f"{name}.weight", self._head_format)], [None], self._kernels)
-
-    def embedding(self, name: str) -> KernelWeight:
-        """The token embedding [vocab, hidden]."""
-        return self._kernels.prepare(self._weight(name, self._head_format))
-
-    def vector(self, name: str) -> torch.Tensor:
-        """A norm's weights: all 1."""
-        return torch.ones(self._shapes[name], device=self._device)
-
-    @property
-    def _head_format(self) -> str:
-        return "int8" if self._format == "int4" else self._format
-
-    def _weight(self, name: str, weight_format: str) -> Weight:
-        num_out, num_in = self._shapes[name]
-        deviation = num_in**-0.5
-        if weight_format == "int8":
-            codes = self._random_bytes(1, num_in, num_out).view(torch.int8).clamp_(min=-127)
-            scale = torch.full((1, num_out), deviation / 73, device=self._device)
-            return GroupedWeight(8, codes, scale.half(), None)
-        if weight_format == "int4":
-            groups = num_in // 32
-            codes = self._random_bytes(groups, 16, num_out)
-            scale = torch.full((groups, num_out), deviation / 4.6, device=self._device)
-            return GroupedWeight(4, codes, scale.half(), (-7.5 * scale).half())
-        dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[weight_format]
-        weight = torch.empty(num_out, num_in, dtype=dtype, device=self._device)
-        return DenseWeight(weight.normal_(0, deviation, generator=self._rng))
-
-    def _random_bytes(self, *shape: int) -> torch.Tensor:
-        codes = torch.empty(shape, dtype=torch.uint8, device=self._device)
-        return codes.random_(0, 256, generator=self._rng)
-
-
-def build(
-    config: ModelConfig, weight_format: str, kernels: KernelSet, device: torch.device, context: int
-) -> LlamaModel:
-    """A model with random weights and rotary tables for `context` tokens."""
-    model = LlamaModel(config, kernels, device)
-    source = RandomSource(config, weight_format, kernels, device)
-    for _ in model.load(source, context):  # type: ignore[arg-type]
-        pass
-    return model
-
-
-def tune(model: LlamaModel) -> None:
-    """Choose configurations for all shapes that the model multiplies with."""
-    for linear in (*model.layers[0].linears, model.head):
-        for weight, _ in linear.parts:
-            model.kernels.linear.tune(weight)
 
 
 @dataclass
@@ -314,7 +225,8 @@ def measure_model(report: Report, peaks: Peaks, weight_format: str, quick: bool)
     kernels = gpu_kernels(bf16, bf16)
     longest = max(*contexts, *prompts)
     model = build(LLAMA_8B, weight_format, kernels, device, longest + BLOCK_SIZE)
-    tune(model)
+    for weight in model.typical_weights():
+        kernels.linear.tune(weight)
     chat = Chat(model, longest + BLOCK_SIZE, bf16)
     ids = torch.randint(LLAMA_8B.vocab_size, (longest,), device=device)
     for count in WARM_UP_TOKENS:
@@ -340,7 +252,7 @@ def measure_model(report: Report, peaks: Peaks, weight_format: str, quick: bool)
             words = "a replayed step gives the logits of a computed one, bit by bit"
             report.check(f"graph {weight_format}", torch.equal(computed, logits), words)
         time_ms = milliseconds(lambda: recording.replay(cancel), 50)
-        moved = _weight_bytes(model) + chat.cache.bytes_per_token * context
+        moved = step_weight_bytes(model) + chat.cache.bytes_per_token * context
         share = moved / time_ms * 1e3 / peaks.bandwidth
         rate = f"{1e3 / time_ms:.1f} tok/s"
         work = f"decode at {context}"
@@ -349,11 +261,6 @@ def measure_model(report: Report, peaks: Peaks, weight_format: str, quick: bool)
 
 def _s(start: float) -> str:
     return f"{time.perf_counter() - start:.0f} s"
-
-
-def _weight_bytes(model: LlamaModel) -> int:
-    layers = sum(linear.num_bytes for layer in model.layers for linear in layer.linears)
-    return layers + model.head.num_bytes
 
 
 def _prefill_flops(model: LlamaModel, tokens: int) -> float:
