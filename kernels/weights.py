@@ -83,9 +83,10 @@ class TiledWeight:
     """A GroupedWeight laid out for the CPU kernels: one stream of bytes for 16 outputs.
 
     `data` uint8 [tiles, bytes]. A tile holds its groups in order: codes, then 16 FP16 scales, then
-    16 FP16 minima if there are any. Codes come as pairs of inputs (k, k + 1), in INT8 a byte a
-    code: [S/2 pairs, 16 outputs, 2]. In INT4, for each 32 inputs, [8 pairs, 16 outputs, 2] with
-    input k in the low nibble and k + 16 in the high one. Outputs are padded to 16, inputs to 32.
+    16 FP16 minima if there are any. INT8 codes come as pairs of inputs (k, k + 1), a byte a code:
+    [S/2 pairs, 16 outputs, 2]. INT4 codes, for each 32 inputs, as quads of them: [4 quads, 16
+    outputs, 4] with input k in the low nibble and k + 16 in the high one. Outputs are padded to 16,
+    inputs to 32.
     """
 
     bits: int

@@ -51,7 +51,7 @@ class CpuLinear:
         self.dense_dtype = dense_dtype
         self._recorder = recorder
         self._reference = LinearKernel(dense_dtype)
-        self._codes = torch.empty(0, dtype=torch.int16)
+        self._codes = torch.empty(0, dtype=torch.uint8)
         self._scales = torch.empty(0)
         self._expanded = torch.empty(0, dtype=dense_dtype)
         # Rows from which the dense GEMM is faster, by format; absent: not measured, always native.
@@ -152,7 +152,9 @@ class CpuLinear:
     def _reserve_rows(self, blocks: int) -> None:
         """Scratch that grows is replaced; a tape that points to the old one keeps it."""
         if self._scales.numel() < 2 * blocks:
-            self._codes = torch.empty(blocks * TILE_BLOCK, dtype=torch.int16)
+            self._codes = torch.empty(
+                2 * blocks * TILE_BLOCK, dtype=torch.uint8
+            )  # 8 or 16 bits each
             self._scales = torch.empty(2 * blocks)
 
 

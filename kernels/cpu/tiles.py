@@ -64,8 +64,8 @@ def _interleave_int8(codes: torch.Tensor) -> torch.Tensor:
 
 
 def _interleave_int4(codes: torch.Tensor) -> torch.Tensor:
-    """[K, tiles, 16] to [tiles, K/32, 8, 16, 2] bytes of two codes."""
-    low, high = codes.view(-1, 2, _HALF // 2, 2, *codes.shape[1:]).unbind(1)
+    """[K, tiles, 16] to [tiles, K/32, 4, 16, 4] bytes of two codes."""
+    low, high = codes.view(-1, 2, _HALF // 4, 4, *codes.shape[1:]).unbind(1)
     return (low | (high << 4)).permute(3, 0, 1, 4, 2).contiguous()
 
 
@@ -77,8 +77,8 @@ def _deinterleave_int8(codes: torch.Tensor) -> torch.Tensor:
 
 def _deinterleave_int4(codes: torch.Tensor) -> torch.Tensor:
     """[tiles, G, bytes] to codes 0..15 [N, K]."""
-    pairs = codes.reshape(codes.shape[0], -1, _HALF // 2, TILE, 2)
-    halves = torch.stack((pairs & 15, pairs >> 4), dim=2)  # [tiles, blocks, 2, 8, 16, 2]
+    quads = codes.reshape(codes.shape[0], -1, _HALF // 4, TILE, 4)
+    halves = torch.stack((quads & 15, quads >> 4), dim=2)  # [tiles, blocks, 2, 4, 16, 4]
     return halves.permute(0, 4, 1, 2, 3, 5).reshape(codes.shape[0] * TILE, -1)
 
 

@@ -100,5 +100,6 @@ def test_every_format_computes_decode_like_prefill(weight_format: str) -> None:
     ids = list(range(30, 54))
     many = rig.teacher_forced(ids, 1000)
     few = rig.teacher_forced(ids, 1)
-    tolerance = 0.15 if weight_format in ("bf16", "fp16") else 1e-3
+    # Beside INT4 activations have 8 bits: paths that differ in a last digit may be a step apart.
+    tolerance = {"int8": 1e-3, "int4": 2e-2}.get(weight_format, 0.15)
     torch.testing.assert_close(few, many, rtol=0, atol=tolerance)

@@ -25,42 +25,55 @@ INLINE float scalar_as_float(int format, const void *base, int64_t index) {
     return lanes[0];
 }
 
-/* One output for M rows from `row`. */
-INLINE void dense_block(int M, int format, const ps_linear *op, int64_t out, int64_t row) {
+#define STREAMS 4 /* places in memory that are read at once: measured, a third faster than one */
+
+/* S outputs, `apart` from each other, for M rows from `row`. */
+INLINE void dense_block(int S, int M, int format, const ps_linear *op, int64_t first, int64_t apart,
+                        int64_t row) {
     const ps_weight *w = &op->weight;
-    const int64_t num_in = w->num_in, start = out * num_in;
+    const int64_t num_in = w->num_in;
     const int width = format == PS_FP32 ? 4 : 2;
-    vf even[4], odd[4];
-    UNROLL for (int m = 0; m < M; m++) even[m] = odd[m] = vf_zero();
+    vf even[STREAMS][4], odd[STREAMS][4];
+    UNROLL for (int s = 0; s < S; s++)
+        UNROLL for (int m = 0; m < M; m++) even[s][m] = odd[s][m] = vf_zero();
     int64_t k = 0;
     for (; k + 2 * VF_LANES <= num_in; k += 2 * VF_LANES) {
-        __builtin_prefetch((const char *)w->data + (start + k) * width + PREFETCH_BYTES);
-        vf first = load_as_float(format, w->data, start + k);
-        vf second = load_as_float(format, w->data, start + k + VF_LANES);
-        UNROLL for (int m = 0; m < M; m++) {
-            const float *x = op->x + (row + m) * op->x_stride + k;
-            even[m] = vf_fma(first, vf_load(x), even[m]);
-            odd[m] = vf_fma(second, vf_load(x + VF_LANES), odd[m]);
+        UNROLL for (int s = 0; s < S; s++) {
+            const int64_t at = (first + s * apart) * num_in + k;
+            if (M > 1) __builtin_prefetch((const char *)w->data + at * width + PREFETCH_BYTES);
+            vf former = load_as_float(format, w->data, at);
+            vf latter = load_as_float(format, w->data, at + VF_LANES);
+            UNROLL for (int m = 0; m < M; m++) {
+                const float *x = op->x + (row + m) * op->x_stride + k;
+                even[s][m] = vf_fma(former, vf_load(x), even[s][m]);
+                odd[s][m] = vf_fma(latter, vf_load(x + VF_LANES), odd[s][m]);
+            }
         }
     }
-    UNROLL for (int m = 0; m < M; m++) {
-        float sum = vf_sum(vf_add(even[m], odd[m]));
-        const float *x = op->x + (row + m) * op->x_stride;
-        for (int64_t i = k; i < num_in; i++)
-            sum += x[i] * scalar_as_float(format, w->data, start + i);
-        if (op->bias) sum += op->bias[out];
-        op->out[(row + m) * op->out_stride + out] = sum;
+    UNROLL for (int s = 0; s < S; s++) {
+        const int64_t out = first + s * apart;
+        UNROLL for (int m = 0; m < M; m++) {
+            float sum = vf_sum(vf_add(even[s][m], odd[s][m]));
+            const float *x = op->x + (row + m) * op->x_stride;
+            for (int64_t i = k; i < num_in; i++)
+                sum += x[i] * scalar_as_float(format, w->data, out * num_in + i);
+            if (op->bias) sum += op->bias[out];
+            op->out[(row + m) * op->out_stride + out] = sum;
+        }
     }
 }
 
-/* One output after the other, in the order they lie in memory: four at once, which is as many
- * streams, reads a third less per second. A weight stays in the nearest cache for all rows. */
+/* One row reads several streams of memory, which is faster than one; with more rows outputs come in
+ * the order they lie in memory, and a weight stays in the nearest cache for all rows. */
 INLINE void dense_outputs(int format, const ps_linear *op, int64_t begin, int64_t end) {
-    for (int64_t out = begin; out < end; out++) {
+    const int64_t part = op->rows == 1 ? (end - begin) / STREAMS : 0;
+    for (int64_t out = begin; out < begin + part; out++)
+        dense_block(STREAMS, 1, format, op, out, part, 0);
+    for (int64_t out = begin + STREAMS * part; out < end; out++) {
         int64_t row = 0;
-        for (; row + 4 <= op->rows; row += 4) dense_block(4, format, op, out, row);
-        for (; row + 2 <= op->rows; row += 2) dense_block(2, format, op, out, row);
-        for (; row < op->rows; row++) dense_block(1, format, op, out, row);
+        for (; row + 4 <= op->rows; row += 4) dense_block(1, 4, format, op, out, 0, row);
+        for (; row + 2 <= op->rows; row += 2) dense_block(1, 2, format, op, out, 0, row);
+        for (; row < op->rows; row++) dense_block(1, 1, format, op, out, 0, row);
     }
 }
 

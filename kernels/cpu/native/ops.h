@@ -67,7 +67,7 @@ typedef struct {
 } ps_rms_norm;
 
 /* out [T, num_out] = x [T, num_in] weight^T + bias. `codes`, `scales` and `sums` are scratch for
- * x quantized to 16 bits: T * padded_in codes, [T, padded_in / PS_BLOCK] twice. */
+ * quantized x: T * padded_in codes of up to 2 bytes, [T, padded_in / PS_BLOCK] twice. */
 typedef struct {
     ps_op op;
     int64_t rows;
@@ -77,7 +77,7 @@ typedef struct {
     const float *bias;
     float *out;
     int64_t out_stride;
-    int16_t *codes;
+    uint8_t *codes;
     float *scales;
     float *sums;
 } ps_linear;

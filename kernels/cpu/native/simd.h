@@ -2,6 +2,10 @@
  *
  * A `vf` holds VF_LANES floats, a `vi` as many int32. Every function is one or a few instructions.
  * The level is chosen by the compiler's flags; kernels are written once against these names.
+ *
+ * In products of integers a lane is an output. A `pair_dot` adds two products of 16-bit values to
+ * it. A `quad_dot` adds four, of codes 0..15 with signed bytes; its sums are `quad_total` of what
+ * at most eight of them have added up, since AVX2 adds in 16 bits: 8 * 2 * 15 * 128 < 2^15.
  */
 #ifndef PS_SIMD_H
 #define PS_SIMD_H
@@ -59,22 +63,28 @@ INLINE vf vf_scale_exponent(vf x, vi n) {
 INLINE void vi_store_i16(int16_t *p, vi x) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(x));
 }
+INLINE vi word_broadcast(const void *p) {
+    int32_t word;
+    memcpy(&word, p, 4);
+    return _mm512_set1_epi32(word);
+}
 INLINE vi pair_i8(const int8_t *p) {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
-}
-INLINE vi pair_u8(const uint8_t *p) {
-    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)p));
-}
-INLINE vi pair_low_nibble(vi x) { return _mm512_and_si512(x, _mm512_set1_epi16(15)); }
-INLINE vi pair_high_nibble(vi x) { return _mm512_srli_epi16(x, 4); }
-INLINE vi pair_broadcast(const int16_t *p) {
-    int32_t pair;
-    memcpy(&pair, p, 4);
-    return _mm512_set1_epi32(pair);
 }
 INLINE vi pair_dot(vi acc, vi a, vi b) { return _mm512_dpwssd_epi32(acc, a, b); }
 INLINE vi pair_first(vi x) { return _mm512_srai_epi32(_mm512_slli_epi32(x, 16), 16); }
 INLINE vi pair_second(vi x) { return _mm512_srai_epi32(x, 16); }
+INLINE void vi_store_i8(int8_t *p, vi x) {
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(x));
+}
+INLINE vi quad_u8(const uint8_t *p) { return _mm512_loadu_si512(p); }
+INLINE vi quad_low_nibble(vi x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
+INLINE vi quad_high_nibble(vi x) { return quad_low_nibble(_mm512_srli_epi16(x, 4)); }
+INLINE vi quad_dot(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }
+INLINE vi quad_total(vi acc) { return acc; }
+INLINE vi quad_lane(vi x, int i) {
+    return _mm512_and_si512(_mm512_srl_epi32(x, _mm_cvtsi32_si128(8 * i)), _mm512_set1_epi32(255));
+}
 
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
@@ -127,18 +137,13 @@ INLINE void vi_store_i16(int16_t *p, vi x) {
     __m128i packed = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     _mm_storeu_si128((__m128i *)p, packed);
 }
+INLINE vi word_broadcast(const void *p) {
+    int32_t word;
+    memcpy(&word, p, 4);
+    return _mm256_set1_epi32(word);
+}
 INLINE vi pair_i8(const int8_t *p) {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
-}
-INLINE vi pair_u8(const uint8_t *p) {
-    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
-}
-INLINE vi pair_low_nibble(vi x) { return _mm256_and_si256(x, _mm256_set1_epi16(15)); }
-INLINE vi pair_high_nibble(vi x) { return _mm256_srli_epi16(x, 4); }
-INLINE vi pair_broadcast(const int16_t *p) {
-    int32_t pair;
-    memcpy(&pair, p, 4);
-    return _mm256_set1_epi32(pair);
 }
 INLINE vi pair_dot(vi acc, vi a, vi b) {
     acc = _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
@@ -148,6 +153,22 @@ INLINE vi pair_dot(vi acc, vi a, vi b) {
 }
 INLINE vi pair_first(vi x) { return _mm256_srai_epi32(_mm256_slli_epi32(x, 16), 16); }
 INLINE vi pair_second(vi x) { return _mm256_srai_epi32(x, 16); }
+INLINE void vi_store_i8(int8_t *p, vi x) {
+    __m128i packed = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(packed, packed));
+}
+INLINE vi quad_u8(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+INLINE vi quad_low_nibble(vi x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
+INLINE vi quad_high_nibble(vi x) { return quad_low_nibble(_mm256_srli_epi16(x, 4)); }
+INLINE vi quad_dot(vi acc, vi w, vi x) {
+    acc = _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x));
+    __asm__("" : "+x"(acc)); /* as in pair_dot */
+    return acc;
+}
+INLINE vi quad_total(vi acc) { return _mm256_madd_epi16(acc, _mm256_set1_epi16(1)); }
+INLINE vi quad_lane(vi x, int i) {
+    return _mm256_and_si256(_mm256_srl_epi32(x, _mm_cvtsi32_si128(8 * i)), _mm256_set1_epi32(255));
+}
 
 #else /* any processor: the compiler's own vectors of 16 bytes */
 
@@ -158,7 +179,6 @@ typedef int32_t vi __attribute__((vector_size(16)));
 typedef int16_t i16x8 __attribute__((vector_size(16)));
 typedef int32_t i32x8 __attribute__((vector_size(32)));
 typedef int8_t i8x8 __attribute__((vector_size(8)));
-typedef uint8_t u8x8 __attribute__((vector_size(8)));
 
 INLINE vf vf_zero(void) { return (vf){0}; }
 INLINE vf vf_set(float x) { return (vf){x, x, x, x}; }
@@ -235,17 +255,10 @@ INLINE vi pair_i8(const int8_t *p) {
     memcpy(&x, p, 8);
     return (vi) __builtin_convertvector(x, i16x8);
 }
-INLINE vi pair_u8(const uint8_t *p) {
-    u8x8 x;
-    memcpy(&x, p, 8);
-    return (vi) __builtin_convertvector(x, i16x8);
-}
-INLINE vi pair_low_nibble(vi x) { return (vi)((i16x8)x & 15); }
-INLINE vi pair_high_nibble(vi x) { return (vi)((i16x8)x >> 4); }
-INLINE vi pair_broadcast(const int16_t *p) {
-    int32_t pair;
-    memcpy(&pair, p, 4);
-    return (vi){pair, pair, pair, pair};
+INLINE vi word_broadcast(const void *p) {
+    int32_t word;
+    memcpy(&word, p, 4);
+    return (vi){word, word, word, word};
 }
 INLINE vi pair_dot(vi acc, vi a, vi b) {
     i32x8 products =
@@ -256,6 +269,22 @@ INLINE vi pair_dot(vi acc, vi a, vi b) {
 }
 INLINE vi pair_first(vi x) { return (x << 16) >> 16; }
 INLINE vi pair_second(vi x) { return x >> 16; }
+INLINE void vi_store_i8(int8_t *p, vi x) {
+    for (int i = 0; i < 4; i++) p[i] = (int8_t)x[i];
+}
+INLINE vi quad_u8(const uint8_t *p) {
+    vi x;
+    memcpy(&x, p, 16);
+    return x;
+}
+INLINE vi quad_low_nibble(vi x) { return x & 0x0f0f0f0f; }
+INLINE vi quad_high_nibble(vi x) { return (x >> 4) & 0x0f0f0f0f; }
+INLINE vi quad_lane(vi x, int i) { return (x >> (8 * i)) & 255; }
+INLINE vi quad_dot(vi acc, vi w, vi x) {
+    i16x8 even = (i16x8)(w & 0x00ff00ff) * ((i16x8)x << 8 >> 8), odd = ((i16x8)w >> 8) * ((i16x8)x >> 8);
+    return (vi)((i16x8)acc + even + odd);
+}
+INLINE vi quad_total(vi acc) { return pair_first(acc) + pair_second(acc); }
 
 #endif
 
