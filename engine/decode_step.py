@@ -13,9 +13,9 @@ import torch
 from engine.kv_cache import NULL_BLOCK, KVCache
 from engine.layers.attention_metadata import DecodeMetadata
 from engine.models.llama import LlamaModel, StepAborted
+from engine.sampler import Ranking
 from engine.sequence import Sequence
 from kernels.recording import CancelCell
-from kernels.reference import TopK
 from kernels.stages import Stage
 
 # Logits ranked in the step itself: enough for a greedy row; for the usual top-k; for top-p.
@@ -47,11 +47,12 @@ class DecodeStep:
         self._inverse_temperature = _Buffer((num_rows,), torch.float32, model.device)
         self._fill([])
         self._upload()
-        (self._logits, *ranked), self._recording = model.kernels.record(self._pass)
-        self._ranked = TopK(*ranked)
+        (self._logits, *self._ranked), self._recording = model.kernels.record(self._pass)
+        on_host = model.device.type == "cpu"
+        self._on_host = Ranking(*(part.numpy() for part in self._ranked)) if on_host else None
 
-    def run(self, sequences: Items[Sequence]) -> tuple[torch.Tensor, TopK]:
-        """Logits FP32 [n, vocab] and their ranking for the newest token of n sequences.
+    def run(self, sequences: Items[Sequence]) -> tuple[torch.Tensor, Ranking]:
+        """Logits FP32 [num_rows, vocab] and their ranking; the first n rows are the sequences'.
 
         They are overwritten by the next run. Raises StepAborted when it was cancelled midway.
         """
@@ -59,8 +60,9 @@ class DecodeStep:
         self._upload()
         if not self._recording.replay(self._cancel):
             raise StepAborted
-        count = len(sequences)
-        return self._logits[:count], TopK(*(part[:count] for part in self._ranked))
+        if self._on_host is None:
+            return self._logits, Ranking(*(part.cpu().numpy() for part in self._ranked))
+        return self._logits, self._on_host
 
     def _pass(self) -> tuple[torch.Tensor, ...]:
         metadata = tuple(

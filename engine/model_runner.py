@@ -14,11 +14,11 @@ from engine.decode_step import RANKED, DecodeStep
 from engine.kv_cache import KVCache
 from engine.layers.attention_metadata import PrefillMetadata
 from engine.models.llama import LlamaModel
-from engine.sampler import SampleRow, ranked_logits, sample
+from engine.sampler import Ranking, SampleRow, ranked_logits, sample
 from engine.scheduler import PrefillChunk, ScheduledStep
 from engine.sequence import Sequence
 from kernels.recording import CancelCell
-from kernels.reference import PrefillSpan, TopK
+from kernels.reference import PrefillSpan
 from kernels.stages import Stage, StageClock
 
 
@@ -90,7 +90,7 @@ class ModelRunner:
         return self._decode_steps[key]
 
     def _sample(
-        self, sequences: list[Sequence], logits: torch.Tensor, ranked: TopK | None
+        self, sequences: list[Sequence], logits: torch.Tensor, ranked: Ranking | None
     ) -> list[tuple[Sequence, int]]:
         self.clock.begin(Stage.SAMPLE)
         ids = sample(logits, [sample_row(sequence) for sequence in sequences], ranked)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from engine.config import SamplingParams
-from kernels.reference import TopK
 
 # With no top-k, look this far down the ranking first: a full sort of a large vocabulary costs
 # more than the rest of the step, and top-p or min-p rarely keep more.
 _FIRST_LOOK = 256
+_MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,22 @@ class SampleRow:
     num_prompt_tokens: int
 
 
+class Ranking(NamedTuple):
+    """TopK on the host, of several rows or of one: so few numbers cost torch's calls more.
+
+    `log_sum` is None where it was not computed.
+    """
+
+    values: np.ndarray
+    ids: np.ndarray
+    log_sum: np.ndarray | None
+
+    def row(self, index: int) -> Ranking:
+        """One of several."""
+        log_sum = None if self.log_sum is None else self.log_sum[index]
+        return Ranking(self.values[index], self.ids[index], log_sum)
+
+
 def ranked_logits(params: SamplingParams) -> int:
     """How many of the best logits sampling looks at where a step ranks them itself."""
     if params.temperature == 0.0 or has_penalties(params):
@@ -45,9 +62,9 @@ def ranked_logits(params: SamplingParams) -> int:
 
 
 def sample(
-    logits: torch.Tensor, rows: Sequence[SampleRow], ranked: TopK | None = None
+    logits: torch.Tensor, rows: Sequence[SampleRow], ranked: Ranking | None = None
 ) -> list[int]:
-    """Draw a token id for each row of FP32 logits [rows, vocab]; the logits may be changed.
+    """Draw a token id for each row of FP32 logits [>= rows, vocab]; the logits may be changed.
 
     `ranked` are their best, by which rows without penalties are spared a look at the others.
     """
@@ -57,8 +74,8 @@ def sample(
         if has_penalties(row.params):
             apply_penalties(logits[index], row)
         elif ranked is not None:
-            best = TopK(*(part[index] for part in ranked))
-        ids.append(_sample_row(logits[index], row, best))
+            best = ranked.row(index)
+        ids.append(_draw(logits[index], row, best))
     return ids
 
 
@@ -83,66 +100,88 @@ def apply_penalties(logits: torch.Tensor, row: SampleRow) -> None:
 
 
 def candidates(
-    logits: torch.Tensor, params: SamplingParams, best: TopK | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and probabilities, most likely first, of what temperature and filters leave.
+    logits: torch.Tensor, params: SamplingParams, best: Ranking | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and probabilities (float64), most likely first, of what temperature and filters leave.
 
-    logits FP32 [vocab] after penalties; temperature must be above 0. `best`, one row of TopK, is
-    used where it reaches far enough.
+    logits FP32 [vocab] after penalties; temperature must be above 0. `best` is used where it
+    reaches far enough.
     """
-    vocab = logits.shape[-1]
     if params.top_k:
-        count = min(params.top_k, vocab)
-        if best is not None and len(best.values) >= count:
-            values, ids = best.values[:count], best.ids[:count]
-        else:
-            values, ids = logits.topk(count)
-        # The maximum is taken off first: a tiny temperature then yields -inf, never nan.
-        probs = ((values - values[0]) / params.temperature).softmax(-1)
+        count = min(params.top_k, logits.shape[-1])
+        if best is None or len(best.values) < count:
+            best = _rank(logits, count)
+        ids, probs = best.ids[:count], _softmax(best.values[:count], params.temperature)
     elif params.top_p == 1.0 and params.min_p == 0.0:
         # Nothing is cut off, so the order does not matter.
-        probs = ((logits - logits.max()) / params.temperature).softmax(-1)
-        ids = torch.arange(vocab, device=logits.device)
+        probs = _softmax(logits.cpu().numpy(), params.temperature)
+        ids = np.arange(len(probs))
     else:
-        probs, ids = _ranked(logits, params, best)
-    keep = torch.ones_like(probs, dtype=torch.bool)
+        ids, probs = _likely(logits, params, best)
+    keep = np.ones(len(probs), dtype=bool)
     if params.top_p < 1.0:
-        keep &= probs.cumsum(-1) - probs < params.top_p
+        keep &= probs.cumsum() - probs < params.top_p
     if params.min_p > 0.0:
         keep &= probs >= params.min_p * probs[0]
-    probs = torch.where(keep, probs, 0.0)
+    probs = np.where(keep, probs, 0.0)
     return ids, probs / probs.sum()
 
 
 def uniform(seed: int, position: int) -> float:
-    """The random number in [0, 1) of a position: Philox (Salmon et al. 2011) keyed by both."""
-    return float(np.random.Generator(np.random.Philox(key=seed, counter=position)).random())
+    """The random number in [0, 1) of a position: SplitMix64 (Steele et al. 2014) of both."""
+    mixed = _mix(_mix(seed) + position)
+    return (mixed >> 11) * 2.0**-53
 
 
-def _ranked(
-    logits: torch.Tensor, params: SamplingParams, best: TopK | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Softmax probabilities and ids in descending order, as far down as the filters can look."""
+def _mix(value: int) -> int:
+    """SplitMix64's output for a state: 64 bits of which each depends on all of `value`."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def _softmax(values: np.ndarray, temperature: float) -> np.ndarray:
+    # The maximum is taken off first: a tiny temperature then yields 0, never nan.
+    weights: np.ndarray = np.exp((values - values.max()).astype(np.float64) / temperature)
+    weights /= weights.sum()
+    return weights
+
+
+def _rank(logits: torch.Tensor, count: int) -> Ranking:
+    values, ids = logits.topk(count)
+    return Ranking(values.cpu().numpy(), ids.cpu().numpy(), None)
+
+
+def _likely(
+    logits: torch.Tensor, params: SamplingParams, best: Ranking | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and softmax probabilities in descending order, as far down as the filters can look."""
     vocab = logits.shape[-1]
-    values, ids = logits.topk(min(_FIRST_LOOK, vocab)) if best is None else best[:2]
-    largest = values[0]
     if best is None:
-        log_sum = ((logits - largest) / params.temperature).logsumexp(-1)
-    else:
-        log_sum = best.log_sum
-    probs = ((values - largest) / params.temperature - log_sum).exp()
-    enough = probs.sum() >= params.top_p or bool(probs[-1] < params.min_p * probs[0])
-    if not enough and vocab > len(values):
-        values, ids = logits.sort(descending=True)
-        probs = ((values - largest) / params.temperature - log_sum).exp()
-    return probs, ids
+        best = _rank(logits, min(_FIRST_LOOK, vocab))
+    log_sum = best.log_sum
+    if log_sum is None:
+        log_sum = ((logits - logits.max()) / params.temperature).logsumexp(-1).cpu().numpy()
+    probs = _probabilities(best, params.temperature, log_sum)
+    enough = probs.sum() >= params.top_p or probs[-1] < params.min_p * probs[0]
+    if not enough and vocab > len(best.values):
+        best = _rank(logits, vocab)
+        probs = _probabilities(best, params.temperature, log_sum)
+    return best.ids, probs
 
 
-def _sample_row(logits: torch.Tensor, row: SampleRow, best: TopK | None) -> int:
+def _probabilities(best: Ranking, temperature: float, log_sum: np.ndarray) -> np.ndarray:
+    logits = (best.values - best.values[0]).astype(np.float64)
+    probs: np.ndarray = np.exp(logits / temperature - log_sum)
+    return probs
+
+
+def _draw(logits: torch.Tensor, row: SampleRow, best: Ranking | None) -> int:
     if row.params.temperature == 0.0:
         return int(logits.argmax() if best is None else best.ids[0])
     ids, probs = candidates(logits, row.params, best)
-    cumulative = probs.double().cumsum(-1)
-    target = uniform(row.seed, row.position) * float(cumulative[-1])
-    index = int(torch.searchsorted(cumulative, target, right=True))
+    cumulative = probs.cumsum()
+    target = uniform(row.seed, row.position) * cumulative[-1]
+    index = int(np.searchsorted(cumulative, target, side="right"))
     return int(ids[min(index, len(ids) - 1)])

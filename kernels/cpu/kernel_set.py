@@ -70,8 +70,7 @@ class _Operations:
 
     def __init__(self, library: NativeLibrary, threads: int, clock: StageClock) -> None:
         self.recorder = Recorder(library, threads, clock)
-        self._spans = library.attention_spans
-        self._slices = library.top_k_slices
+        self._library = library
 
     def record(self, run: Callable[[], T]) -> tuple[T, Recording]:
         """A tape of what `run` calls, or, where it cannot be written down, `run` itself."""
@@ -197,7 +196,7 @@ class _Operations:
         _, block_size, num_kv_heads, _ = k_cache.shape
         table_width = block_tables.shape[1]
         out = torch.empty_like(q)
-        spans = self._spans(table_width * block_size)
+        spans = self._library.attention_spans(table_width * block_size)
         partial = torch.empty(rows * num_heads * spans * (2 + head_dim))
         op = AttentionDecode(
             rows=rows,
@@ -245,9 +244,8 @@ class _Operations:
         rows, vocab = logits.shape
         values, ids = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
         log_sum = torch.empty(rows)
-        heap_values = torch.empty(rows, self._slices, k)
-        heap_ids = torch.empty(rows, self._slices, k, dtype=torch.int64)
-        partial = torch.empty(rows, self._slices, 2)
+        largest = torch.empty(rows, self._library.top_k_groups(vocab))
+        partial = torch.empty(rows, self._library.top_k_slices, 2)
         op = TopKOp(
             rows=rows,
             vocab=vocab,
@@ -257,10 +255,9 @@ class _Operations:
             values=values.data_ptr(),
             ids=ids.data_ptr(),
             log_sum=log_sum.data_ptr(),
-            heap_values=heap_values.data_ptr(),
-            heap_ids=heap_ids.data_ptr(),
+            largest=largest.data_ptr(),
             partial=partial.data_ptr(),
         )
-        kept = (logits, inverse_temperature, values, ids, log_sum, heap_values, heap_ids, partial)
+        kept = (logits, inverse_temperature, values, ids, log_sum, largest, partial)
         self.recorder.emit(op, *kept)
         return TopK(values, ids, log_sum)

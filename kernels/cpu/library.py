@@ -43,10 +43,13 @@ class NativeLibrary:
         library.ps_attention_spans.argtypes = [c_int64]
         library.ps_attention_spans.restype = c_int64
         library.ps_top_k_slices.restype = c_int64
+        library.ps_top_k_groups.argtypes = [c_int64]
+        library.ps_top_k_groups.restype = c_int64
         self.level = level
         self.run = library.ps_run
         self.attention_spans = library.ps_attention_spans
         self.top_k_slices = int(library.ps_top_k_slices())
+        self.top_k_groups = library.ps_top_k_groups
         if library.ps_level().decode() != level:
             raise OSError(f"{path.name} was compiled for {library.ps_level().decode()}")
 

@@ -195,8 +195,7 @@ class TopKOp(Op):
         ("values", c_void_p),
         ("ids", c_void_p),
         ("log_sum", c_void_p),
-        ("heap_values", c_void_p),
-        ("heap_ids", c_void_p),
+        ("largest", c_void_p),
         ("partial", c_void_p),
     ]
 

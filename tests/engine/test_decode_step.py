@@ -55,13 +55,13 @@ def test_replay_equals_step_by_step(weight_format: str) -> None:
         step = rig.scheduler.schedule()
         expected = step_by_step(rig)
         with torch.inference_mode():
-            result = recorded.run(step.decode)
-            logits, best = result
-        assert torch.equal(logits, expected)
+            logits, best = recorded.run(step.decode)
+        count = len(step.decode)
+        assert torch.equal(logits[:count], expected)
         values, _ = expected.topk(64)
-        assert torch.equal(best.values, values)
+        assert best.values[:count].tolist() == values.tolist()
         rig.scheduler.commit(step)
-        for sequence, token in zip(step.decode, best.ids[:, 0].tolist(), strict=True):
+        for sequence, token in zip(step.decode, best.ids[:count, 0].tolist(), strict=True):
             sequence.token_ids.append(token)
             if sequence.num_completion_tokens >= sequence.max_tokens:
                 rig.scheduler.remove(sequence)

@@ -1,9 +1,9 @@
 /* Decode attention over paged blocks: one query a row, query heads that share a key head together,
  * so that keys and values are read once (GQA, arXiv 2305.13245).
  *
- * The context is cut into spans of a fixed number of tokens. Each (row, span) is an item for one
- * thread, which goes through the cache in the order it lies in memory, all heads of a token
- * together; for each query head it leaves the maximum m, the sum l and the weighted values a.
+ * The context is cut into spans of tokens. Each (row, span) is an item for one thread, which goes
+ * through the cache in the order it lies in memory, all heads of a token together; for each query
+ * head it leaves the maximum m, the sum l and the weighted values a.
  * Spans are merged as in online softmax (arXiv 1805.02867, 2205.14135). The cut depends on the
  * context alone, so a row's result does not depend on threads or on other rows.
  *
@@ -15,14 +15,18 @@
 #include "linear_dense.h"
 #include "small_ops.h"
 
-#define SHORT_SPAN 64   /* tokens of one item, up to SHORT_CONTEXT: enough items for all threads */
-#define SPAN 256        /* and beyond: few partial results to merge */
-#define SHORT_CONTEXT 512
+#define SPANS 16 /* into which a context is cut: enough for all threads to end together */
+#define SHORTEST_SPAN 64 /* tokens; shorter ones are not worth their partial results */
+#define SPAN 256         /* tokens; longer ones would have more scores than the nearest cache holds */
 #define HEAD_PACK 3   /* query heads treated at once: with 4 tokens each, 12 sums in registers */
 #define TOKEN_PACK 4
 #define AHEAD 8       /* tokens whose entries are asked for before they are needed */
 
-INLINE int span_of(int64_t context_len) { return context_len <= SHORT_CONTEXT ? SHORT_SPAN : SPAN; }
+INLINE int span_of(int64_t context_len) {
+    int64_t length = (context_len + SPANS - 1) / SPANS;
+    length = (length + TOKEN_PACK - 1) / TOKEN_PACK * TOKEN_PACK;
+    return length < SHORTEST_SPAN ? SHORTEST_SPAN : length < SPAN ? (int)length : SPAN;
+}
 
 INLINE int64_t spans_of(int64_t context_len) {
     return (context_len + span_of(context_len) - 1) / span_of(context_len);
@@ -30,8 +34,8 @@ INLINE int64_t spans_of(int64_t context_len) {
 
 /* Spans of any context up to this one: room for partial results. */
 INLINE int64_t max_spans_of(int64_t context_len) {
-    const int64_t most = SHORT_CONTEXT / SHORT_SPAN, spans = (context_len + SPAN - 1) / SPAN;
-    return spans > most ? spans : most;
+    const int64_t spans = (context_len + SPAN - 1) / SPAN;
+    return spans > SPANS ? spans : SPANS;
 }
 
 /* Where the entries of each token of a span begin, in elements from the cache's start. */

@@ -134,12 +134,18 @@ INLINE void begin_group(int M, tile_sums *sums) {
         UNROLL for (int p = 0; p < PARTS; p++) sums->group[m][p] = vf_zero();
 }
 
+/* Several rows compute for so long that the processor does not look far enough ahead itself. For one
+ * it does; there weights are only marked as read once, so that they displace less of the rest. */
+INLINE void ask_for_weights(const uint8_t *at, int M) {
+    if (M > 1) __builtin_prefetch(at + PREFETCH_BYTES);
+    else __builtin_prefetch(at + PREFETCH_BYTES / 4, 0, 0);
+}
+
 INLINE void add_block(int M, int bits, const uint8_t *x, const float *scales, int64_t blocks,
                       tile_sums *sums) {
     vi acc[MAX_ROWS][PARTS];
-    /* Several rows compute for so long that the processor does not look far enough ahead itself. */
-    for (int byte = 0; M > 1 && byte < code_bytes(bits); byte += 64)
-        __builtin_prefetch(sums->at + byte + PREFETCH_BYTES);
+    for (int byte = 0; byte < code_bytes(bits); byte += 64)
+        ask_for_weights(sums->at + byte, M);
     block_products(M, bits, sums->at, x, acc);
     sums->at += code_bytes(bits);
     UNROLL for (int m = 0; m < M; m++) {

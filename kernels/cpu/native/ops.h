@@ -157,7 +157,7 @@ typedef struct {
 } ps_silu_mul;
 
 /* The k largest of each row, in order, and log(sum(exp((logits - largest) * inverse_temperature))).
- * Scratch: `heap_values` and `heap_ids` [T, SLICES, k], `partial` [T, SLICES, 2]. */
+ * Scratch: `largest` [T, groups of GROUP logits], `partial` [T, SLICES, 2]. */
 typedef struct {
     ps_op op;
     int64_t rows;
@@ -168,8 +168,7 @@ typedef struct {
     float *values;                    /* [T, k] */
     int64_t *ids;                     /* [T, k] */
     float *log_sum;                   /* [T] */
-    float *heap_values;
-    int64_t *heap_ids;
+    float *largest;
     float *partial;
 } ps_top_k;
 

@@ -59,7 +59,7 @@ static int64_t items_of(const ps_op *op, int phase, int64_t *bytes) {
     }
     case PS_ATTENTION_DECODE: {
         const ps_attention_decode *a = (const ps_attention_decode *)op;
-        *bytes = a->head_dim * (phase == 0 ? SHORT_SPAN * 4 * a->num_kv_heads : 8);
+        *bytes = a->head_dim * (phase == 0 ? SHORTEST_SPAN * 4 * a->num_kv_heads : 8);
         return phase == 0 ? attention_items(a) : a->rows * a->num_heads;
     }
     case PS_ATTENTION_PREFILL: {
@@ -74,7 +74,7 @@ static int64_t items_of(const ps_op *op, int phase, int64_t *bytes) {
     }
     case PS_TOP_K: {
         const ps_top_k *t = (const ps_top_k *)op;
-        *bytes = phase == 0 ? t->vocab * 4 / SLICES : t->k * SLICES * 12;
+        *bytes = phase == 0 ? t->vocab * 4 / SLICES : t->k * 12 + groups_of(t->vocab) * 4;
         return phase == 0 ? t->rows * SLICES : t->rows;
     }
     case PS_EXPAND: {
@@ -192,8 +192,9 @@ PS_EXPORT int32_t ps_run(const ps_op *const *ops, int64_t count, int32_t threads
 /* The instruction level this library was compiled for. */
 PS_EXPORT const char *ps_level(void) { return PS_LEVEL; }
 
-/* What the caller sizes scratch by: spans of a context, slices of a row of logits. */
+/* What the caller sizes scratch by: spans of a context, slices and groups of a row of logits. */
 PS_EXPORT int64_t ps_attention_spans(int64_t context_len) { return max_spans_of(context_len); }
 PS_EXPORT int64_t ps_top_k_slices(void) { return SLICES; }
+PS_EXPORT int64_t ps_top_k_groups(int64_t vocab) { return groups_of(vocab); }
 
 #endif

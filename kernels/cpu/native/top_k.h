@@ -32,63 +32,96 @@ INLINE void offer(float *values, int64_t *ids, int64_t k, float value, int64_t i
     if (after(values[0], ids[0], value, id)) sift(values, ids, k, 0, value, id);
 }
 
-/* Largest value and sum of exp((x - largest) * factor) of a slice. */
-static void slice_sum(const float *x, int64_t count, float factor, float *largest, float *sum) {
-    vf top = vf_set(-INFINITY), total = vf_zero();
-    float top_tail = -INFINITY, tail = 0.0f;
-    int64_t i = 0;
-    for (; i + VF_LANES <= count; i += VF_LANES) top = vf_max(top, vf_load(x + i));
-    for (; i < count; i++) top_tail = x[i] > top_tail ? x[i] : top_tail;
-    float all = vf_max_lane(top);
-    *largest = all = all > top_tail ? all : top_tail;
-    for (i = 0; i + VF_LANES <= count; i += VF_LANES)
-        total = vf_add(total, vf_exp(vf_mul(vf_sub(vf_load(x + i), vf_set(all)), vf_set(factor))));
-    for (; i < count; i++) tail += expf((x[i] - all) * factor);
-    *sum = vf_sum(total) + tail;
+#define SLICES 8 /* of a row's logits, an item each */
+#define GROUP 32 /* logits of which the largest is noted */
+
+INLINE int64_t groups_of(int64_t vocab) { return (vocab + GROUP - 1) / GROUP; }
+
+/* The largest of each group, and of them all. */
+static float note_largest(const float *x, int64_t count, float *largest) {
+    float all = -INFINITY;
+    for (int64_t i = 0; i < count; i += GROUP) {
+        float top = -INFINITY;
+        if (i + GROUP <= count) {
+            vf lanes = vf_load(x + i);
+            UNROLL for (int j = VF_LANES; j < GROUP; j += VF_LANES)
+                lanes = vf_max(lanes, vf_load(x + i + j));
+            top = vf_max_lane(lanes);
+        } else {
+            for (int64_t j = i; j < count; j++) top = x[j] > top ? x[j] : top;
+        }
+        largest[i / GROUP] = top;
+        all = top > all ? top : all;
+    }
+    return all;
 }
 
-#define SLICES 8 /* of a row's logits, each with a heap of its own */
+static float sum_of_exp(const float *x, int64_t count, float largest, float factor) {
+    vf total = vf_zero();
+    float tail = 0.0f;
+    int64_t i = 0;
+    for (; i + VF_LANES <= count; i += VF_LANES)
+        total = vf_add(total, vf_exp(vf_mul(vf_sub(vf_load(x + i), vf_set(largest)), vf_set(factor))));
+    for (; i < count; i++) tail += expf((x[i] - largest) * factor);
+    return vf_sum(total) + tail;
+}
 
 /* Items are slices of rows. */
 static void top_k_slices(const ps_top_k *op, int64_t begin, int64_t end) {
-    const int64_t k = op->k;
+    const int64_t groups = groups_of(op->vocab);
     for (int64_t item = begin; item < end; item++) {
-        int64_t row = item / SLICES, slice = item % SLICES;
-        const float *logits = op->logits + row * op->vocab;
-        const int64_t first = op->vocab * slice / SLICES, last = op->vocab * (slice + 1) / SLICES;
-        float *values = op->heap_values + item * k, *partial = op->partial + item * 2;
-        int64_t *ids = op->heap_ids + item * k;
-        for (int64_t i = 0; i < k; i++) {
-            values[i] = -INFINITY;
-            ids[i] = INT64_MAX;
-        }
-        for (int64_t i = first; i < last; i++)
-            if (logits[i] >= values[0]) offer(values, ids, k, logits[i], i);
-        partial[0] = -INFINITY;
-        partial[1] = 0.0f;
-        float factor = op->inverse_temperature[row];
-        if (factor > 0.0f) slice_sum(logits + first, last - first, factor, partial, partial + 1);
+        const int64_t row = item / SLICES, slice = item % SLICES, group = groups * slice / SLICES;
+        const int64_t first = group * GROUP, behind = groups * (slice + 1) / SLICES * GROUP;
+        const int64_t count = (behind < op->vocab ? behind : op->vocab) - first;
+        const float *x = op->logits + row * op->vocab + first;
+        float *partial = op->partial + item * 2, factor = op->inverse_temperature[row];
+        partial[0] = note_largest(x, count, op->largest + row * groups + group);
+        partial[1] = factor > 0.0f ? sum_of_exp(x, count, partial[0], factor) : 0.0f;
     }
 }
 
-/* Items are rows: heaps into one, then out of it from the back. */
+INLINE void empty_heap(float *values, int64_t *ids, int64_t k) {
+    for (int64_t i = 0; i < k; i++) {
+        values[i] = -INFINITY;
+        ids[i] = INT64_MAX;
+    }
+}
+
+/* The k best of a row, sorted. As many groups have a largest of at least the k-th best of those, so
+ * no other group holds one of the k best. */
+static void rank_row(const ps_top_k *op, int64_t row) {
+    const int64_t k = op->k, groups = groups_of(op->vocab);
+    const float *x = op->logits + row * op->vocab, *largest = op->largest + row * groups;
+    float *values = op->values + row * k, enough = -INFINITY;
+    int64_t *ids = op->ids + row * k;
+    empty_heap(values, ids, k);
+    for (int64_t g = 0; g < groups; g++) offer(values, ids, k, largest[g], g);
+    enough = values[0];
+    empty_heap(values, ids, k);
+    for (int64_t g = 0; g < groups; g++) {
+        if (largest[g] < enough) continue;
+        const int64_t behind = (g + 1) * GROUP < op->vocab ? (g + 1) * GROUP : op->vocab;
+        for (int64_t i = g * GROUP; i < behind; i++)
+            if (x[i] >= enough) offer(values, ids, k, x[i], i);
+    }
+    for (int64_t left = k; left > 1; left--) { /* the last one out of the heap, from the back */
+        const float value = values[left - 1];
+        const int64_t id = ids[left - 1];
+        values[left - 1] = values[0];
+        ids[left - 1] = ids[0];
+        sift(values, ids, left - 1, 0, value, id);
+    }
+}
+
+/* Items are rows. */
 static void top_k_merge(const ps_top_k *op, int64_t begin, int64_t end) {
-    const int64_t k = op->k;
     for (int64_t row = begin; row < end; row++) {
-        float *values = op->heap_values + row * SLICES * k, *partial = op->partial + row * SLICES * 2;
-        int64_t *ids = op->heap_ids + row * SLICES * k;
-        for (int64_t i = k; i < k * SLICES; i++) offer(values, ids, k, values[i], ids[i]);
-        for (int64_t left = k; left > 0; left--) {
-            op->values[row * k + left - 1] = values[0];
-            op->ids[row * k + left - 1] = ids[0];
-            sift(values, ids, left - 1, 0, values[left - 1], ids[left - 1]);
-        }
-        float factor = op->inverse_temperature[row], largest = -INFINITY, sum = 0.0f;
-        for (int s = 0; s < SLICES; s++)
-            largest = partial[2 * s] > largest ? partial[2 * s] : largest;
+        rank_row(op, row);
+        const float *partial = op->partial + row * SLICES * 2, factor = op->inverse_temperature[row];
+        float sum = 0.0f;
         for (int s = 0; s < SLICES && factor > 0.0f; s++)
             if (partial[2 * s + 1] > 0.0f)
-                sum += partial[2 * s + 1] * expf((partial[2 * s] - largest) * factor);
+                sum += partial[2 * s + 1] * expf((partial[2 * s] - op->values[row * op->k]) * factor);
         op->log_sum[row] = factor > 0.0f ? logf(sum) : 0.0f;
     }
 }
