@@ -1,10 +1,14 @@
 """Ways to compute the same thing agree: cached, chunked, batched, shared prefix, preempted."""
 
+import json
+
 import pytest
 import torch
 
 from engine.models.llama import StepAborted
+from engine.starter import starter_model_path
 from kernels.recording import CancelCell
+from kernels.select import torch_kernels
 from tests.engine.rig import GOLDEN, Rig
 
 MODEL = GOLDEN / "tiny" / "gqa"
@@ -103,3 +107,22 @@ def test_every_format_computes_decode_like_prefill(weight_format: str) -> None:
     # Beside INT4 activations have 8 bits: paths that differ in a last digit may be a step apart.
     tolerance = {"int8": 1e-3, "int4": 2e-2}.get(weight_format, 0.15)
     torch.testing.assert_close(few, many, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("weight_format", "most"), [("int8", 1e-5), ("int4", 0.01)])
+def test_rounded_activations_change_the_distribution_little(
+    weight_format: str, most: float
+) -> None:
+    """Mean KL divergence, in nats, from the same weights times unrounded activations."""
+    path = starter_model_path()
+    assert path is not None, "the starter model is not installed"
+    prompts = json.loads((GOLDEN / "smollm2.json").read_text(encoding="utf-8"))["prompts"][:4]
+    unrounded = torch_kernels(torch.float32, torch.float32)
+    log_probs = []
+    for kernels in (unrounded, None):
+        rig = Rig(path, weight_format, prefix_caching=False, kernels=kernels, num_blocks=64)
+        texts = [prompt["prompt_ids"] + prompt["token_ids"] for prompt in prompts]
+        logits = torch.cat([rig.teacher_forced(ids, 1000) for ids in texts])
+        log_probs.append(logits.log_softmax(-1))
+    exact, rounded = log_probs
+    assert (exact.exp() * (exact - rounded)).sum(-1).mean() < most
