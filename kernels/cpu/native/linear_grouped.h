@@ -181,11 +181,12 @@ INLINE void store_tile(int M, const ps_linear *op, int64_t first_out, int64_t ro
                        const tile_sums *sums) {
     const int64_t open = op->weight.num_out - first_out, count = open < PS_TILE ? open : PS_TILE;
     UNROLL for (int m = 0; m < M; m++) {
-        float lanes[PS_TILE];
-        UNROLL for (int p = 0; p < PARTS; p++) vf_store(lanes + p * VF_LANES, sums->out[m][p]);
-        if (op->bias)
-            for (int64_t i = 0; i < count; i++) lanes[i] += op->bias[first_out + i];
-        memcpy(op->out + (row + m) * op->out_stride + first_out, lanes, (size_t)count * 4);
+        float *to = op->out + (row + m) * op->out_stride + first_out, lanes[PS_TILE];
+        const int whole = count == PS_TILE && !op->bias;
+        UNROLL for (int p = 0; p < PARTS; p++)
+            vf_store((whole ? to : lanes) + p * VF_LANES, sums->out[m][p]);
+        for (int64_t i = 0; !whole && i < count; i++)
+            to[i] = lanes[i] + (op->bias ? op->bias[first_out + i] : 0.0f);
     }
 }
 
