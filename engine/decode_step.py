@@ -12,9 +12,10 @@ import torch
 
 from engine.kv_cache import NULL_BLOCK, KVCache
 from engine.layers.attention_metadata import DecodeMetadata
-from engine.models.llama import LlamaModel, StepAborted
+from engine.models.decoder import DecoderModel, StepAborted
 from engine.sampler import Ranking
 from engine.sequence import Sequence
+from kernels import reference
 from kernels.recording import CancelCell
 from kernels.stages import Stage
 
@@ -27,7 +28,7 @@ class DecodeStep:
 
     def __init__(
         self,
-        model: LlamaModel,
+        model: DecoderModel,
         cache: KVCache,
         num_rows: int,
         table_width: int,
@@ -47,7 +48,9 @@ class DecodeStep:
         self._inverse_temperature = _Buffer((num_rows,), torch.float32, model.device)
         self._fill([])
         self._upload()
-        (self._logits, *self._ranked), self._recording = model.kernels.record(self._pass)
+        # Which experts run is known only while a step runs: such a step is computed anew.
+        record = reference.record if model.config.experts else model.kernels.record
+        (self._logits, *self._ranked), self._recording = record(self._pass)
         on_host = model.device.type == "cpu"
         self._on_host = Ranking(*(part.numpy() for part in self._ranked)) if on_host else None
 

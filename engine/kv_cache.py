@@ -16,11 +16,15 @@ NULL_BLOCK = 0
 
 @dataclass(frozen=True, slots=True)
 class KVCacheSpec:
-    """What one layer keeps for a token: keys and values of `num_kv_heads` x `head_dim`."""
+    """What one layer keeps for a token: keys and values of `num_kv_heads` x `head_dim`.
+
+    `window`: how many of the latest tokens it looks at; None: all.
+    """
 
     num_kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    window: int | None = None
 
     @property
     def bytes_per_token(self) -> int:
@@ -55,7 +59,9 @@ class KVCache:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        for group in groups:
+        self._groups: dict[int, int] = {}
+        for number, group in enumerate(groups):
+            self._groups |= dict.fromkeys(group.layers, number)
             spec = group.spec
             shape = (num_blocks + 1, block_size, spec.num_kv_heads, spec.head_dim)
             # In one piece, so that large pages cover it.
@@ -66,6 +72,10 @@ class KVCache:
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of a layer, each [num_blocks + 1, block_size, Hk, D]."""
         return self._layers[index]
+
+    def group_of(self, layer: int) -> int:
+        """The group, by number, that a layer belongs to."""
+        return self._groups[layer]
 
     @property
     def bytes_per_token(self) -> int:

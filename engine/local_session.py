@@ -49,7 +49,7 @@ from engine.model_loader import (
     load_model,
     model_info,
 )
-from engine.models.llama import StepAborted
+from engine.models.decoder import StepAborted
 from engine.scheduler import ScheduledStep
 from engine.sequence import Sequence
 from engine.session import EngineError

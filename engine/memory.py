@@ -17,14 +17,12 @@ from engine.config import (
 )
 from engine.decode_step import RANKED
 from engine.loading.checkpoint import Checkpoint
-from engine.loading.weight_source import head_format, weight_num_bytes
+from engine.loading.weight_source import EMBEDDING, HEAD, kept_format, weight_num_bytes
 
 # Contexts that are offered, besides the model's own.
 CONTEXT_CHOICES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 # Left to the system and the window when deciding what fits.
 _HEADROOM = 0.05
-_EMBEDDING = "model.embed_tokens.weight"
-_HEAD = "lm_head.weight"
 _NOMINAL_BITS = {"fp32": 32.0, "bf16": 16.0, "fp16": 16.0, "int8": 8.0, "int4": 4.0}
 _LABELS = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16", "int8": "INT8", "int4": "INT4"}
 
@@ -57,9 +55,9 @@ def weight_bytes(checkpoint: Checkpoint, weight_format: str) -> int:
         if len(tensor.shape) != 2:
             total += 4 * _count(tensor.shape)
             continue
-        if name == _HEAD and checkpoint.config.tie_word_embeddings:
+        if name == HEAD and checkpoint.config.tie_word_embeddings:
             continue
-        kept = head_format(weight_format) if name in (_EMBEDDING, _HEAD) else weight_format
+        kept = kept_format(name, weight_format)
         total += weight_num_bytes((tensor.shape[0], tensor.shape[1]), tensor.format, kept)
     return total
 
@@ -144,7 +142,7 @@ def num_parameters(checkpoint: Checkpoint) -> int:
     return sum(
         _count(tensor.shape)
         for name, tensor in checkpoint.tensors.items()
-        if not (tied and name == _HEAD)
+        if not (tied and name == HEAD)
     )
 
 
@@ -152,12 +150,12 @@ def stored_format(checkpoint: Checkpoint) -> str:
     """How the file stores its matrices, e.g. "Q4_1, head Q8_0"."""
     sizes: dict[str, int] = {}
     for name, tensor in checkpoint.tensors.items():
-        if len(tensor.shape) == 2 and name not in (_EMBEDDING, _HEAD):
+        if len(tensor.shape) == 2 and name not in (EMBEDDING, HEAD):
             sizes[tensor.format] = sizes.get(tensor.format, 0) + _count(tensor.shape)
     body = " + ".join(sorted(sizes, key=lambda name: -sizes[name]))
     tensors = checkpoint.tensors
-    untied = _HEAD in tensors and not checkpoint.config.tie_word_embeddings
-    head = tensors[_HEAD if untied else _EMBEDDING].format
+    untied = HEAD in tensors and not checkpoint.config.tie_word_embeddings
+    head = tensors[HEAD if untied else EMBEDDING].format
     return body if head == body else f"{body}, head {head}"
 
 

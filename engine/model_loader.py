@@ -22,8 +22,7 @@ from engine.loading.checkpoint import Checkpoint
 from engine.loading.weight_source import WeightSource
 from engine.metrics import LoadedFacts
 from engine.model_runner import ModelRunner
-from engine.models.llama import LlamaModel, StepAborted
-from engine.models.registry import model_class
+from engine.models.decoder import DecoderModel, StepAborted, kv_cache_groups
 from engine.paths import cache_folder
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
@@ -73,9 +72,8 @@ class LoadedModel:
 
 
 def model_info(checkpoint: Checkpoint) -> ModelInfo:
-    """What the headers say. Raises EngineError for an architecture that is not known."""
+    """What the headers say."""
     config = checkpoint.config
-    model_class(config.architecture)
     return ModelInfo(
         path=checkpoint.path,
         name=checkpoint.name,
@@ -102,11 +100,10 @@ def estimate_memory(
     checkpoint: Checkpoint, config: EngineConfig, freed_by_unload: int
 ) -> MemoryEstimate:
     """What loading would take on the config's device. Raises EngineError."""
-    architecture = model_class(checkpoint.config.architecture)
 
     def kv_bytes_per_token(weight_format: str) -> int:
         kv_format = memory.resolve_kv_format(weight_format, config.kv_format)
-        groups = architecture.kv_cache_groups(checkpoint.config, _KV_DTYPES[kv_format])
+        groups = kv_cache_groups(checkpoint.config, _KV_DTYPES[kv_format])
         return sum(group.bytes_per_token for group in groups)
 
     device = resolve_device(config.device)
@@ -199,8 +196,7 @@ class _Load:
         self._source = WeightSource(
             self._checkpoint, self._config.weight_format, self._kernels, self._device
         )
-        architecture = model_class(self._info.architecture)
-        self._model = architecture(self._checkpoint.config, self._kernels, self._device)
+        self._model = DecoderModel(self._checkpoint.config, self._kernels, self._device)
         for _ in self._model.load(self._source, self._estimate.context_length):
             yield self.progress("reading", self._source.bytes_read)
         yield self.progress("reading", self.total_bytes)
@@ -208,7 +204,7 @@ class _Load:
     def allocate_cache(self) -> None:
         """The KV pool and those who keep its books."""
         config = self._config
-        groups = self._model.kv_cache_groups(self._checkpoint.config, _KV_DTYPES[config.kv_format])
+        groups = kv_cache_groups(self._checkpoint.config, _KV_DTYPES[config.kv_format])
         size = config.block_size
         num_blocks = memory.pool_tokens(config, self._estimate.context_length) // size
         self._cache = KVCache(groups, num_blocks, size, self._device)
@@ -245,7 +241,7 @@ class _Load:
                 _warm_up(self._scheduler, self._blocks, self._runner, fitting)
         except StepAborted:
             raise LoadStopped from None
-        notice = unusable_gpu_notice()
+        gpu_notice = unusable_gpu_notice()
         return LoadedModel(
             info=self._info,
             config=self._config,
@@ -261,7 +257,7 @@ class _Load:
             peak_flops=self._peaks.matmul_flops[_dtype_name(self._dense_dtype)],
             facts=self._facts(warmup_s=time.perf_counter() - loaded_at),
             load_s=loaded_at - self._started,
-            notices=(notice,) if notice else (),
+            notices=(*self._checkpoint.notices, *((gpu_notice,) if gpu_notice else ())),
         )
 
     def _facts(self, warmup_s: float) -> LoadedFacts:
@@ -304,7 +300,7 @@ def _dtype_name(dtype: torch.dtype) -> str:
     return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
 
 
-def _costs(model: LlamaModel, checkpoint: Checkpoint, kv_bytes_per_token: int) -> ModelCosts:
+def _costs(model: DecoderModel, checkpoint: Checkpoint, kv_bytes_per_token: int) -> ModelCosts:
     linears = [linear for layer in model.layers for linear in layer.linears]
     config = checkpoint.config
     return ModelCosts(

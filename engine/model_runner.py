@@ -13,7 +13,7 @@ import torch
 from engine.decode_step import RANKED, DecodeStep
 from engine.kv_cache import KVCache
 from engine.layers.attention_metadata import PrefillMetadata
-from engine.models.llama import LlamaModel
+from engine.models.decoder import DecoderModel
 from engine.sampler import Ranking, SampleRow, ranked_logits, sample
 from engine.scheduler import PrefillChunk, ScheduledStep
 from engine.sequence import Sequence
@@ -38,7 +38,7 @@ class ModelRunner:
 
     def __init__(
         self,
-        model: LlamaModel,
+        model: DecoderModel,
         cache: KVCache,
         context_length: int,
         max_num_seqs: int,

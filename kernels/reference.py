@@ -69,6 +69,12 @@ def fused_add_rms_norm(
     return rms_norm(residual, weight, eps)
 
 
+def add(x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+    """Add `x` to `residual` [T, hidden] in place and return it."""
+    residual += x
+    return residual
+
+
 def rotary_embedding(
     x: torch.Tensor, positions: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> torch.Tensor:
@@ -126,16 +132,20 @@ def attention_prefill(
     v_cache: torch.Tensor,
     spans: Sequence[PrefillSpan],
     scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
 ) -> torch.Tensor:
     """Causal attention of several spans over paged blocks, [T, Hq, D].
 
     Keys and values are read from the cache, those of the span too, so that a prefix hit equals
-    a fresh run whatever the cache's format.
+    a fresh run whatever the cache's format. A query sees the last `window` keys up to its own,
+    all at 0. `softcap` c makes scores s to c * tanh(s / c) (Gemma 2, arXiv 2408.00118), 0 does
+    nothing.
     """
     outputs, start = [], 0
     for span in spans:
         queries = q[start : start + span.num_queries]
-        outputs.append(_attend_span(queries, k_cache, v_cache, span, scale))
+        outputs.append(_attend_span(queries, k_cache, v_cache, span, scale, window, softcap))
         start += span.num_queries
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
@@ -146,11 +156,17 @@ def _attend_span(
     v_cache: torch.Tensor,
     span: PrefillSpan,
     scale: float,
+    window: int,
+    softcap: float,
 ) -> torch.Tensor:
     keys = _gather(k_cache, span.block_table, span.context_len, q.dtype)
     values = _gather(v_cache, span.block_table, span.context_len, q.dtype)
-    fresh = span.num_queries == span.context_len
-    mask = None if fresh else _causal_mask(span.num_queries, span.context_len, q.device)
+    fresh = span.num_queries == span.context_len and not window
+    mask = None
+    if not fresh or softcap:
+        mask = _causal_mask(span.num_queries, span.context_len, window, q.device)
+    if softcap:
+        return _attend_capped(q, keys, values, mask, scale, softcap)
     out = F.scaled_dot_product_attention(
         q.transpose(0, 1)[None],
         keys.transpose(0, 1)[None],
@@ -170,11 +186,33 @@ def _gather(
     return cache.index_select(0, block_table).flatten(0, 1)[:context_len].to(dtype)
 
 
-@lru_cache(maxsize=2)
-def _causal_mask(num_queries: int, context_len: int, device: torch.device) -> torch.Tensor:
-    """Lower-right aligned causal mask, True where a query may look; the same in every layer."""
-    positions = torch.arange(context_len - num_queries, context_len, device=device)
-    return torch.arange(context_len, device=device) <= positions[:, None]
+def _attend_capped(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    softcap: float,
+) -> torch.Tensor:
+    """Attention [T, Hq, D] with soft-capped scores, which torch's own has no place for."""
+    share = q.shape[1] // keys.shape[1]
+    keys, values = keys.repeat_interleave(share, 1), values.repeat_interleave(share, 1)
+    scores = torch.einsum("qhd,khd->hqk", q.float(), keys.float()) * scale
+    scores = soft_cap(scores, softcap)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    return torch.einsum("hqk,khd->qhd", scores.softmax(-1).to(q.dtype), values)
+
+
+@lru_cache(maxsize=4)
+def _causal_mask(
+    num_queries: int, context_len: int, window: int, device: torch.device
+) -> torch.Tensor:
+    """Lower-right aligned causal mask, True where a query may look; the same in many layers."""
+    positions = torch.arange(context_len - num_queries, context_len, device=device)[:, None]
+    keys = torch.arange(context_len, device=device)
+    seen = keys <= positions
+    return seen & (keys > positions - window) if window else seen
 
 
 def attention_decode(
@@ -184,12 +222,15 @@ def attention_decode(
     block_tables: torch.Tensor,
     context_lens: torch.Tensor,
     scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
 ) -> torch.Tensor:
     """One query a sequence over its paged blocks, [B, Hq, D].
 
     block_tables int64 [B, blocks], padded with the null block; context_lens int64 [B], each at
     least 1 and at most what the table holds. Query heads that share a key head are treated as
-    one matrix product (GQA, arXiv 2305.13245).
+    one matrix product (GQA, arXiv 2305.13245). `window` and `softcap` as in attention_prefill;
+    what blocks before the window hold does not matter.
     """
     batch, num_heads, head_dim = q.shape
     max_context_len = int(context_lens.max())
@@ -197,12 +238,21 @@ def attention_decode(
     block_tables = block_tables[:, : -(-max_context_len // k_cache.shape[1])]
     keys = _gather_batch(k_cache, block_tables, max_context_len, q.dtype)
     values = _gather_batch(v_cache, block_tables, max_context_len, q.dtype)
+    grouped = q.reshape(batch, num_kv_heads, num_heads // num_kv_heads, head_dim)
     mask = None
-    if batch > 1:
+    if batch > 1 or window:
         positions = torch.arange(max_context_len, device=q.device)
-        mask = (positions < context_lens[:, None])[:, None, None]
+        seen = positions < context_lens[:, None]
+        if window:
+            seen &= positions >= context_lens[:, None] - window
+        mask = seen[:, None, None]
+    if softcap:
+        scores = soft_cap((grouped.float() @ keys.float().transpose(-1, -2)) * scale, softcap)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        return (scores.softmax(-1).to(q.dtype) @ values).reshape(batch, num_heads, head_dim)
     out = F.scaled_dot_product_attention(
-        q.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim),
+        grouped,
         keys,
         values,
         attn_mask=mask,
@@ -227,15 +277,57 @@ def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
     return F.silu(gate) * up
 
 
-def embedding(ids: torch.Tensor, weight: Weight, dtype: torch.dtype) -> torch.Tensor:
-    """Rows `ids` of a weight [vocab, hidden] as [T, hidden] in `dtype`."""
+def gelu_and_mul(x: torch.Tensor) -> torch.Tensor:
+    """gelu(gate) * up of x = [gate, up], GELU approximated by tanh (GeGLU, arXiv 2002.05202)."""
+    gate, up = x.chunk(2, dim=-1)
+    return F.gelu(gate, approximate="tanh") * up
+
+
+def soft_cap(x: torch.Tensor, cap: float) -> torch.Tensor:
+    """cap * tanh(x / cap) of FP32 x, in place."""
+    return x.div_(cap).tanh_().mul_(cap)
+
+
+def mix_experts(
+    x: torch.Tensor,
+    logits: torch.Tensor,
+    experts: Sequence[Callable[[torch.Tensor], torch.Tensor]],
+    num_per_token: int,
+    normalize: bool,
+) -> torch.Tensor:
+    """Outputs [T, hidden] of the experts that each token of x [T, hidden] goes to, weighted.
+
+    A token's weights are the `num_per_token` largest of softmax(logits [T, experts]) in FP32,
+    which `normalize` makes add up to 1 (Mixtral, arXiv 2401.04088).
+    """
+    weights, chosen = logits.float().softmax(-1).topk(num_per_token)
+    if normalize:
+        weights = weights / weights.sum(-1, keepdim=True)
+    out = torch.zeros_like(x)
+    for expert in chosen.unique().tolist():
+        rows, rank = (chosen == expert).nonzero(as_tuple=True)
+        shares = weights[rows, rank, None].to(x.dtype)
+        out.index_add_(0, rows, experts[expert](x[rows]) * shares)
+    return out
+
+
+def embedding(
+    ids: torch.Tensor, weight: Weight, dtype: torch.dtype, scale: float = 1.0
+) -> torch.Tensor:
+    """Rows `ids` of a weight [vocab, hidden] times `scale` as [T, hidden] in `dtype`."""
+    rows = _rows(ids, weight)
+    return (rows if scale == 1.0 else rows.float() * scale).to(dtype).contiguous()
+
+
+def _rows(ids: torch.Tensor, weight: Weight) -> torch.Tensor:
+    """[T, hidden], dense ones as stored."""
     if isinstance(weight, DenseWeight):
-        return F.embedding(ids, weight.data).to(dtype)
+        return F.embedding(ids, weight.data)
     codes = unpack_codes(weight.codes.index_select(2, ids), weight.bits)
     rows = codes.float() * weight.scale.index_select(1, ids).float()[:, None]
     if weight.minimum is not None:
         rows += weight.minimum.index_select(1, ids).float()[:, None]
-    return rows.flatten(0, 1).t().to(dtype).contiguous()
+    return rows.flatten(0, 1).t()
 
 
 def top_k(logits: torch.Tensor, inverse_temperature: torch.Tensor, k: int) -> TopK:

@@ -53,10 +53,14 @@ class KernelSet:
     prepare: Callable[[KernelWeight], KernelWeight]
     rms_norm: Callable[..., torch.Tensor]
     fused_add_rms_norm: Callable[..., torch.Tensor]
+    add: Callable[..., torch.Tensor]
     rope_and_store_kv: Callable[..., torch.Tensor]
     attention_prefill: Callable[..., torch.Tensor]
     attention_decode: Callable[..., torch.Tensor]
     silu_and_mul: Callable[..., torch.Tensor]
+    gelu_and_mul: Callable[..., torch.Tensor]
+    mix_experts: Callable[..., torch.Tensor]
+    soft_cap: Callable[..., torch.Tensor]
     embedding: Callable[..., torch.Tensor]
     linear: LinearOperation
     top_k: Callable[..., TopK]
@@ -105,10 +109,14 @@ def torch_kernels(activation_dtype: torch.dtype, dense_dtype: torch.dtype) -> Ke
         prepare=lambda weight: weight,
         rms_norm=reference.rms_norm,
         fused_add_rms_norm=reference.fused_add_rms_norm,
+        add=reference.add,
         rope_and_store_kv=reference.rope_and_store_kv,
         attention_prefill=reference.attention_prefill,
         attention_decode=reference.attention_decode,
         silu_and_mul=reference.silu_and_mul,
+        gelu_and_mul=reference.gelu_and_mul,
+        mix_experts=reference.mix_experts,
+        soft_cap=reference.soft_cap,
         embedding=reference.embedding,
         linear=LinearKernel(dense_dtype),
         top_k=reference.top_k,

@@ -11,7 +11,7 @@ import torch
 from engine.config import SamplingParams
 from engine.loading.files import CheckpointError, bad_file
 from engine.loading.gguf_file import GgufCheckpoint
-from engine.loading.model_config import ModelConfig, RopeScaling
+from engine.loading.model_config import ModelConfig, Rope, RopeScaling
 from engine.loading.safetensors_files import (
     SafetensorsCheckpoint,
     is_pickle,
@@ -26,6 +26,7 @@ __all__ = [
     "CheckpointError",
     "ModelConfig",
     "QuantizedBlocks",
+    "Rope",
     "RopeScaling",
     "TensorFormat",
     "TensorInfo",
@@ -68,6 +69,11 @@ class Checkpoint(Protocol):
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:
         """The tensors the architecture uses, by Hugging Face name."""
+        ...
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a person should know about the file, a sentence each."""
         ...
 
     @property

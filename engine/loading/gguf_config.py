@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,30 @@ from engine.loading.files import CheckpointError, Fields, bad_file, unsupported
 from engine.loading.generation_defaults import token_ids
 from engine.loading.gguf_tokenizer import GgufVocabulary
 from engine.loading.model_config import (
+    ExpertsConfig,
+    LayerConfig,
     ModelConfig,
+    Rope,
     RopeScaling,
     divided_head_dim,
-    require_consistent,
-    require_known,
 )
 from engine.loading.tensors import TensorInfo
 
 _EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
+@dataclass(frozen=True, slots=True)
+class RopeFactors:
+    """What divides RoPE's inverse frequencies: `rope_freqs`, `rope_factors_short` and `_long`."""
+
+    plain: tuple[float, ...] | None = None
+    short: tuple[float, ...] | None = None
+    long: tuple[float, ...] | None = None
+
+
 def gguf_architecture(metadata: Mapping[str, Any], path: Path) -> str:
-    """The architecture's name, one this program knows. Raises CheckpointError."""
+    """The architecture's name. Raises CheckpointError, also for a part of a split model."""
     architecture = Fields(metadata, path).text("general.architecture")
-    require_known(architecture)
     if Fields(metadata, path).raw("split.count") not in (None, 0, 1):
         raise unsupported(
             path.name,
@@ -36,41 +46,164 @@ def gguf_architecture(metadata: Mapping[str, Any], path: Path) -> str:
     return architecture
 
 
-def gguf_model_config(
-    metadata: Mapping[str, Any],
-    tensors: Mapping[str, TensorInfo],
-    frequency_factors: tuple[float, ...] | None,
-    path: Path,
-) -> ModelConfig:
-    """The architecture of a GGUF file. `tensors` are by canonical name. Raises CheckpointError."""
-    architecture = gguf_architecture(metadata, path)
-    fields = Fields(metadata, path, prefix=f"{architecture}.")
-    if fields.raw("expert_count"):
-        raise unsupported("A mixture of experts", "The model is one.", "Choose a dense model.")
-    hidden_size = fields.integer("embedding_length", limits.MAX_HIDDEN_SIZE)
-    num_heads = fields.integer("attention.head_count", limits.MAX_HEADS)
-    config = ModelConfig(
-        architecture=architecture,
-        vocab_size=_vocab_size(tensors, path),
-        hidden_size=hidden_size,
-        intermediate_size=fields.integer("feed_forward_length", limits.MAX_INTERMEDIATE_SIZE),
-        num_layers=fields.integer("block_count", limits.MAX_LAYERS),
-        num_heads=num_heads,
-        num_kv_heads=fields.integer("attention.head_count_kv", limits.MAX_HEADS, default=num_heads),
-        head_dim=_head_dim(fields, hidden_size, num_heads, path),
-        rms_norm_eps=fields.number("attention.layer_norm_rms_epsilon", 0.0, 0.1),
-        rope_theta=fields.number("rope.freq_base", 1.0, 1e12, default=10_000.0),
-        rope_scaling=_rope_scaling(fields, frequency_factors),
-        context_length=fields.integer("context_length", limits.MAX_CONTEXT_LENGTH),
-        tie_word_embeddings="lm_head.weight" not in tensors,
-        attention_bias="model.layers.0.self_attn.q_proj.bias" in tensors,
-        attention_output_bias="model.layers.0.self_attn.o_proj.bias" in tensors,
-        mlp_bias="model.layers.0.mlp.up_proj.bias" in tensors,
-    )
-    require_consistent(config, path)
-    if frequency_factors is not None and len(frequency_factors) * 2 != config.head_dim:
-        raise bad_file(path, f"Its {len(frequency_factors)} RoPE factors do not fit its heads.")
-    return config
+class GgufConfig(Fields):
+    """The metadata of one GGUF model. Methods raise CheckpointError by field.
+
+    `tensors` are by canonical name: what the metadata leaves out follows from their shapes.
+    """
+
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        tensors: Mapping[str, TensorInfo],
+        factors: RopeFactors,
+        path: Path,
+    ) -> None:
+        super().__init__(metadata, path, prefix=f"{gguf_architecture(metadata, path)}.")
+        self._path = path
+        self._factors = factors
+        self.tensors = tensors
+
+    def decoder(self, architecture: str) -> ModelConfig:
+        """The model as far as all families agree: Llama with these sizes."""
+        hidden_size = self.integer("embedding_length", limits.MAX_HIDDEN_SIZE)
+        num_heads = self.integer("attention.head_count", limits.MAX_HEADS)
+        head_dim = self._head_dim(hidden_size, num_heads)
+        rotary_dim = self.integer("rope.dimension_count", limits.MAX_HEAD_DIM, default=head_dim)
+        layer = "model.layers.0."
+        return ModelConfig(
+            architecture=architecture,
+            vocab_size=_vocab_size(self.tensors, self._path),
+            hidden_size=hidden_size,
+            intermediate_size=self.integer("feed_forward_length", limits.MAX_INTERMEDIATE_SIZE),
+            num_heads=num_heads,
+            num_kv_heads=self.integer(
+                "attention.head_count_kv", limits.MAX_HEADS, default=num_heads
+            ),
+            head_dim=head_dim,
+            rms_norm_eps=self.number("attention.layer_norm_rms_epsilon", 0.0, 0.1),
+            layers=(LayerConfig(self.rope()),) * self.num_layers,
+            context_length=self.context_length,
+            tie_word_embeddings="lm_head.weight" not in self.tensors,
+            attention_bias=self._has_bias(layer + "self_attn.q_proj", layer + "self_attn.qkv_proj"),
+            attention_output_bias=self._has_bias(layer + "self_attn.o_proj"),
+            mlp_bias=self._has_bias(layer + "mlp.up_proj", layer + "mlp.gate_up_proj"),
+            rotary_dim=None if rotary_dim == head_dim else rotary_dim,
+        )
+
+    @property
+    def num_layers(self) -> int:
+        """Decoder layers."""
+        return self.integer("block_count", limits.MAX_LAYERS)
+
+    @property
+    def context_length(self) -> int:
+        """Tokens the model was made for."""
+        return self.integer("context_length", limits.MAX_CONTEXT_LENGTH)
+
+    def rope(self) -> Rope:
+        """The rotary embedding of layers that see everything."""
+        return Rope(self.number("rope.freq_base", 1.0, 1e12, default=10_000.0), self._scaling())
+
+    def sliding_window(self) -> int | None:
+        """Keys a query of a windowed layer sees; None where the file names none."""
+        if self.raw("attention.sliding_window") in (None, 0):
+            return None
+        return self.integer("attention.sliding_window", limits.MAX_CONTEXT_LENGTH)
+
+    def windows(self, is_sliding: Callable[[int], bool]) -> tuple[int | None, ...]:
+        """The window of each layer: as the file's pattern says, else where `is_sliding(index)`."""
+        window, pattern = self.sliding_window(), self.raw("attention.sliding_window_pattern")
+        count = self.num_layers
+        slides = [is_sliding(index) for index in range(count)]
+        if isinstance(pattern, list):
+            if len(pattern) != count:
+                raise self.error("attention.sliding_window_pattern", "does not fit the layers")
+            slides = [bool(slide) for slide in pattern]
+        elif pattern is not None:  # every n-th layer sees everything
+            period = self.integer("attention.sliding_window_pattern", limits.MAX_LAYERS)
+            slides = [(index + 1) % period != 0 for index in range(count)]
+        return tuple(window if slide else None for slide in slides)
+
+    def experts(self, width_field: str) -> ExpertsConfig | None:
+        """The mixture of experts, None for a dense model; llama.cpp always normalizes."""
+        if self.raw("expert_count") in (None, 0):
+            return None
+        return ExpertsConfig(
+            num_experts=self.integer("expert_count", limits.MAX_EXPERTS),
+            num_experts_per_token=self.integer("expert_used_count", limits.MAX_EXPERTS),
+            intermediate_size=self.integer(width_field, limits.MAX_INTERMEDIATE_SIZE),
+            normalize=True,
+        )
+
+    def _has_bias(self, *names: str) -> bool:
+        return any(f"{name}.bias" in self.tensors for name in names)
+
+    def _head_dim(self, hidden_size: int, num_heads: int) -> int:
+        if "attention.key_length" in self:
+            head_dim = self.integer("attention.key_length", limits.MAX_HEAD_DIM)
+        else:
+            head_dim = divided_head_dim(hidden_size, num_heads, self._path)
+        value_dim = self.integer("attention.value_length", limits.MAX_HEAD_DIM, default=head_dim)
+        if value_dim != head_dim:
+            raise unsupported(
+                self._path.name,
+                f"Its head sizes differ: keys {head_dim}, values {value_dim}.",
+                "Choose a model with one head size.",
+            )
+        return head_dim
+
+    def _scaling(self) -> RopeScaling | None:
+        if self._factors.plain is not None:
+            return RopeScaling(type="llama3", frequency_factors=self._factors.plain)
+        if self._factors.long is not None:
+            return self._longrope()
+        kind = self.text("rope.scaling.type", default="none")
+        if "rope.scale_linear" in self:  # the spelling before 2023-12
+            factor = self.number("rope.scale_linear", 0.0, 1e6)
+            return RopeScaling(type="linear", factor=factor) if factor != 1.0 else None
+        if kind == "none":
+            return None
+        factor = self.number("rope.scaling.factor", 0.0, 1e6)
+        if kind == "linear":
+            return RopeScaling(type="linear", factor=factor)
+        if kind == "yarn":
+            return self._yarn(factor)
+        raise unsupported(
+            f"RoPE scaling {kind[:40]!r}",
+            "Known kinds: linear, llama3, yarn, longrope.",
+            "Choose another version of the model.",
+        )
+
+    def _yarn(self, factor: float) -> RopeScaling:
+        return RopeScaling(
+            type="yarn",
+            factor=factor,
+            original_context_length=self.integer(
+                "rope.scaling.original_context_length", limits.MAX_CONTEXT_LENGTH
+            ),
+            beta_fast=self.number("rope.scaling.yarn_beta_fast", 0.0, 1e6, default=32.0),
+            beta_slow=self.number("rope.scaling.yarn_beta_slow", 0.0, 1e6, default=1.0),
+            attention_factor=self._yarn_attention_factor(factor),
+        )
+
+    def _yarn_attention_factor(self, factor: float) -> float:
+        """llama.cpp multiplies the file's factor into YaRN's own, 0.1 ln(s) + 1."""
+        multiplier = self.number("rope.scaling.attn_factor", 0.0, 1e6, default=1.0)
+        return multiplier * (0.1 * math.log(max(factor, 1.0)) + 1.0)
+
+    def _longrope(self) -> RopeScaling:
+        if self._factors.short is None:
+            raise bad_file(self._path, "It has long RoPE factors but no short ones.")
+        return RopeScaling(
+            type="longrope",
+            original_context_length=self.integer(
+                "rope.scaling.original_context_length", limits.MAX_CONTEXT_LENGTH
+            ),
+            attention_factor=self.number("rope.scaling.attn_factor", 0.0, 1e6, default=1.0),
+            frequency_factors=self._factors.short,
+            long_frequency_factors=self._factors.long,
+        )
 
 
 def gguf_vocabulary(metadata: Mapping[str, Any], path: Path) -> GgufVocabulary:
@@ -122,60 +255,6 @@ def _vocab_size(tensors: Mapping[str, TensorInfo], path: Path) -> int:
     if embedding.shape[0] > limits.MAX_VOCAB_SIZE:
         raise bad_file(path, f"Its embedding has {embedding.shape[0]:,} rows.")
     return embedding.shape[0]
-
-
-def _head_dim(fields: Fields, hidden_size: int, num_heads: int, path: Path) -> int:
-    if "attention.key_length" in fields:
-        head_dim = fields.integer("attention.key_length", limits.MAX_HEAD_DIM)
-    else:
-        head_dim = divided_head_dim(hidden_size, num_heads, path)
-    value_dim = fields.integer("attention.value_length", limits.MAX_HEAD_DIM, default=head_dim)
-    rotary_dim = fields.integer("rope.dimension_count", limits.MAX_HEAD_DIM, default=head_dim)
-    if value_dim != head_dim or rotary_dim != head_dim:
-        raise unsupported(
-            path.name,
-            f"Its head sizes differ: keys {head_dim}, values {value_dim}, RoPE {rotary_dim}.",
-            "Choose a model with one head size.",
-        )
-    return head_dim
-
-
-def _rope_scaling(
-    fields: Fields, frequency_factors: tuple[float, ...] | None
-) -> RopeScaling | None:
-    if frequency_factors is not None:
-        return RopeScaling(type="llama3", frequency_factors=frequency_factors)
-    scaling_type = fields.text("rope.scaling.type", default="none")
-    if "rope.scale_linear" in fields:  # the spelling before 2023-12
-        factor = fields.number("rope.scale_linear", 0.0, 1e6)
-        return RopeScaling(type="linear", factor=factor) if factor != 1.0 else None
-    if scaling_type == "none":
-        return None
-    factor = fields.number("rope.scaling.factor", 0.0, 1e6)
-    if scaling_type == "linear":
-        return RopeScaling(type="linear", factor=factor)
-    if scaling_type != "yarn":
-        raise unsupported(
-            f"RoPE scaling {scaling_type[:40]!r}",
-            "Known kinds: linear, llama3, yarn.",
-            "Choose another version of the model.",
-        )
-    return RopeScaling(
-        type="yarn",
-        factor=factor,
-        original_context_length=fields.integer(
-            "rope.scaling.original_context_length", limits.MAX_CONTEXT_LENGTH
-        ),
-        beta_fast=fields.number("rope.scaling.yarn_beta_fast", 0.0, 1e6, default=32.0),
-        beta_slow=fields.number("rope.scaling.yarn_beta_slow", 0.0, 1e6, default=1.0),
-        attention_factor=_yarn_attention_factor(fields, factor),
-    )
-
-
-def _yarn_attention_factor(fields: Fields, factor: float) -> float:
-    """llama.cpp multiplies the file's factor into YaRN's own, 0.1 ln(s) + 1."""
-    multiplier = fields.number("rope.scaling.attn_factor", 0.0, 1e6, default=1.0)
-    return multiplier * (0.1 * math.log(max(factor, 1.0)) + 1.0)
 
 
 def _list_of(fields: Fields, name: str, item: type) -> list[Any]:

@@ -16,15 +16,18 @@ from gguf.quants import dequantize
 from engine.loading.files import bad_file, unsupported
 from engine.loading.generation_defaults import DEFAULT_SAMPLING
 from engine.loading.gguf_config import (
+    GgufConfig,
+    RopeFactors,
     gguf_architecture,
     gguf_eos_token_ids,
-    gguf_model_config,
     gguf_vocabulary,
 )
 from engine.loading.gguf_header import GgufTensor, read_gguf_header
+from engine.loading.gguf_names import canonical_name, expert_slices
 from engine.loading.gguf_tokenizer import tokenizer_from_gguf
-from engine.loading.model_config import MAX_HEAD_DIM
+from engine.loading.model_config import MAX_HEAD_DIM, require_consistent
 from engine.loading.tensors import GROUP_SIZE, QuantizedBlocks, TensorInfo, used_tensors
+from engine.models.registry import gguf_architecture as known_architecture
 from engine.tokenizer import Tokenizer
 
 Bytes = npt.NDArray[np.uint8]
@@ -34,24 +37,11 @@ _DENSE_TYPES = (
     GGMLQuantizationType.F16,
     GGMLQuantizationType.BF16,
 )
-_ROPE_FACTORS = "rope_freqs.weight"
-_TOP_LEVEL_NAMES = {
-    "token_embd.weight": "model.embed_tokens.weight",
-    "output_norm.weight": "model.norm.weight",
-    "output.weight": "lm_head.weight",
+_ROPE_FACTORS = {
+    "plain": "rope_freqs.weight",
+    "short": "rope_factors_short.weight",
+    "long": "rope_factors_long.weight",
 }
-_LAYER_NAMES = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_LAYER_TENSOR = re.compile(r"blk\.(\d{1,6})\.(\w+)\.(weight|bias)")
 # "Model.Q4_K_M", "model-IQ2_XS", "model-f16", "model.UD-Q4_K_XL"
 _QUANTIZATION_SUFFIX = re.compile(
     r"[-._](?:UD[-_])?(?:I?Q\d\w*|TQ\d\w*|MXFP\d\w*|B?F(?:16|32)|FP(?:16|32))$", re.IGNORECASE
@@ -69,20 +59,24 @@ class GgufCheckpoint:
 
     def __init__(self, path: Path) -> None:
         header = read_gguf_header(path)
-        gguf_architecture(header.metadata, path)
+        family = known_architecture(gguf_architecture(header.metadata, path))
         self._file_path = path
+        self._interleaved = family.gguf_interleaves_rope
         self._stored: dict[str, GgufTensor] = {}
         for tensor in header.tensors.values():
-            self._stored[canonical_name(tensor.name)] = tensor
+            name = canonical_name(tensor.name, family.gguf_tensors)
+            self._stored.update(expert_slices(name, tensor, path))
         infos = {name: _info(name, tensor) for name, tensor in self._stored.items()}
         self.name = display_name(path)
         self.path = str(path)
         self.file_bytes = header.file_bytes
-        self.config = gguf_model_config(
-            header.metadata, infos, self._read_frequency_factors(), path
-        )
+        self.notices: tuple[str, ...] = ()
+        assert family.from_gguf is not None, "the registry finds families that GGUF knows"
+        factors = RopeFactors(**{kind: self._factors(name) for kind, name in _ROPE_FACTORS.items()})
+        self.config = family.from_gguf(GgufConfig(header.metadata, infos, factors, path))
+        require_consistent(self.config, path)
         self.tensors: Mapping[str, TensorInfo] = used_tensors(
-            self.config, infos, frozenset({_ROPE_FACTORS}), path
+            self.config, infos, frozenset(_ROPE_FACTORS.values()), path
         )
         for info in self.tensors.values():
             _require_readable(self._stored[info.name], path)
@@ -121,17 +115,17 @@ class GgufCheckpoint:
     def close(self) -> None:
         """Nothing is held open between reads."""
 
-    def _read_frequency_factors(self) -> tuple[float, ...] | None:
-        """GGUF's form of the llama3 RoPE scaling."""
-        stored = self._stored.get(_ROPE_FACTORS)
+    def _factors(self, name: str) -> tuple[float, ...] | None:
+        """A tensor of RoPE factors, None when the file has none."""
+        stored = self._stored.get(name)
         if stored is None:
             return None
         valid_shape = len(stored.shape) == 1 and stored.shape[0] <= MAX_HEAD_DIM
         if stored.type == GGMLQuantizationType.F32 and valid_shape:
-            factors = self.dense(_ROPE_FACTORS)
+            factors = self.dense(name)
             if bool((torch.isfinite(factors) & (factors > 0)).all()):
                 return tuple(factors.tolist())
-        raise bad_file(self._file_path, f"Its tensor {_ROPE_FACTORS} makes no sense.")
+        raise bad_file(self._file_path, f"Its tensor {name} makes no sense.")
 
     def _read_rows(self, name: str) -> Bytes:
         """The tensor's bytes [rows, bytes per row], Q and K rows in Hugging Face's order."""
@@ -149,9 +143,8 @@ class GgufCheckpoint:
         rows = data.reshape(num_rows, -1)
         return rows[self._rotary_order(name)] if self._is_rotated(name) else rows
 
-    @staticmethod
-    def _is_rotated(name: str) -> bool:
-        return ".self_attn.q_proj." in name or ".self_attn.k_proj." in name
+    def _is_rotated(self, name: str) -> bool:
+        return self._interleaved and (".self_attn.q_proj." in name or ".self_attn.k_proj." in name)
 
     def _rotary_order(self, name: str) -> npt.NDArray[np.int64]:
         """GGUF rotates rows 2i and 2i + 1 together, Hugging Face i and i + head_dim / 2."""
@@ -159,14 +152,6 @@ class GgufCheckpoint:
         num_heads = config.num_heads if ".q_proj." in name else config.num_kv_heads
         rows = np.arange(num_heads * config.head_dim)
         return rows.reshape(num_heads, config.head_dim // 2, 2).swapaxes(1, 2).reshape(-1)
-
-
-def canonical_name(gguf_name: str) -> str:
-    """`blk.3.attn_q.weight` -> `model.layers.3.self_attn.q_proj.weight`; unknown ones as is."""
-    match = _LAYER_TENSOR.fullmatch(gguf_name)
-    if match is not None and match[2] in _LAYER_NAMES:
-        return f"model.layers.{int(match[1])}.{_LAYER_NAMES[match[2]]}.{match[3]}"
-    return _TOP_LEVEL_NAMES.get(gguf_name, gguf_name)
 
 
 def display_name(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,10 +21,12 @@ from engine.loading.files import (
     unsupported,
 )
 from engine.loading.generation_defaults import default_sampling, token_ids
-from engine.loading.hf_config import hf_model_config, require_config
+from engine.loading.hf_config import require_config
+from engine.loading.hf_names import canonical_name, is_of_other_senses
 from engine.loading.safetensors_header import read_safetensors_header
 from engine.loading.tensors import QuantizedBlocks, TensorInfo, used_tensors
 from engine.loading.tokenizer_folder import TokenizerFolder, tokenizer_from_folder
+from engine.models.registry import read_hf_config
 from engine.tokenizer import Tokenizer
 
 _SINGLE_FILE = "model.safetensors"
@@ -37,7 +40,10 @@ _BUFFER_NAMES = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
 
 
 class SafetensorsCheckpoint:
-    """Owns the map from tensor to file and the mapped files; satisfies `Checkpoint`."""
+    """Owns the map from tensor to file and the mapped files; satisfies `Checkpoint`.
+
+    Parts for other senses than text (a vision tower) are left out, with a notice.
+    """
 
     source: Literal["safetensors"] = "safetensors"
 
@@ -45,8 +51,17 @@ class SafetensorsCheckpoint:
         """Open `folder`; with `file`, take the weights from that one file of it."""
         config_path = require_config(folder)
         config = read_json(config_path)
-        self.config = hf_model_config(config, config_path)
-        found, self._files = _locate([file] if file else weight_files(folder), folder)
+        architecture, self.config = read_hf_config(config, config_path)
+        stored, files = _locate([file] if file else weight_files(folder), folder)
+        other = [name for name in stored if is_of_other_senses(name)]
+        self.notices = _notices(other)
+        # By canonical name: what the tensor is called in its file, and the file.
+        self._sources = {
+            canonical_name(name, architecture.hf_tensors): (name, files[name])
+            for name in stored
+            if name not in set(other)
+        }
+        found = {name: replace(stored[raw], name=name) for name, (raw, _) in self._sources.items()}
         self.tensors: Mapping[str, TensorInfo] = used_tensors(
             self.config, found, _ignorable(found, self.config.tie_word_embeddings), folder
         )
@@ -54,7 +69,7 @@ class SafetensorsCheckpoint:
             _require_weight_dtype(info, folder)
         self.name = display_name(folder)
         self.path = str(file or folder)
-        self.file_bytes = sum(path.stat().st_size for path in set(self._files.values()))
+        self.file_bytes = sum(path.stat().st_size for path in set(files.values()))
         tokenizer_config = read_json_if_present(folder / "tokenizer_config.json")
         generation_config = read_json_if_present(folder / "generation_config.json")
         self.chat_template = _chat_template(folder, tokenizer_config)
@@ -67,9 +82,9 @@ class SafetensorsCheckpoint:
 
     def dense(self, name: str) -> torch.Tensor:
         """The tensor as stored, in memory of its own. Raises CheckpointError."""
-        path = self._files[name]
+        stored_name, path = self._sources[name]
         try:
-            tensor: torch.Tensor = self._handle(path).get_tensor(name)
+            tensor: torch.Tensor = self._handle(path).get_tensor(stored_name)
         except (OSError, SafetensorError, RuntimeError) as error:
             raise bad_file(path, f"{error}.") from error
         return tensor.clone()  # the library's tensor lives in the mapped file
@@ -176,6 +191,15 @@ def _locate(files: list[Path], folder: Path) -> tuple[dict[str, TensorInfo], dic
         entry = headers[path][name]
         infos[name] = TensorInfo(name, entry.shape, entry.dtype, entry.end - entry.begin)
     return infos, owners
+
+
+def _notices(other: list[str]) -> tuple[str, ...]:
+    if not other:
+        return ()
+    return (
+        f"{len(other):,} tensors of the checkpoint are for images or sound and are left out: "
+        "the model is used for text only.",
+    )
 
 
 def _ignorable(found: Mapping[str, TensorInfo], tied: bool) -> frozenset[str]:

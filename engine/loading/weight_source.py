@@ -19,6 +19,8 @@ from kernels.weights import (
     quantize_int8,
 )
 
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # GGUF types that have a format of ours with the very same values.
 _KEPT_BITS = {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8}
@@ -51,14 +53,22 @@ class WeightSource:
 
     def head(self, name: str) -> Linear:
         """The output projection."""
-        return self._linear([name], head_format(self._format))
+        return self._linear([name], kept_format(f"{name}.weight", self._format))
 
     def embedding(self, name: str) -> KernelWeight:
         """The token embedding [vocab, hidden]."""
-        return self._kernels.prepare(self._weight(name, head_format(self._format)))
+        return self._kernels.prepare(self._weight(name, kept_format(name, self._format)))
+
+    def router(self, name: str) -> Linear:
+        """The matrix that chooses experts: small, and a wrong choice costs much, so FP32."""
+        return self._linear([name], kept_format(f"{name}.weight", self._format))
+
+    def norm(self, name: str) -> torch.Tensor:
+        """The weight of an RMSNorm, what is to be added to it added."""
+        return self.vector(f"{name}.weight") + self._checkpoint.config.norm_offset
 
     def vector(self, name: str) -> torch.Tensor:
-        """A norm weight or bias, FP32 on the device."""
+        """A norm weight or bias as it is, FP32 on the device."""
         self._count(name)
         vector = self._checkpoint.dense(name).float().to(self._device)
         self.weight_bytes += vector.numel() * vector.element_size()
@@ -82,9 +92,13 @@ class WeightSource:
         self.bytes_read += self._checkpoint.tensors[name].num_bytes
 
 
-def head_format(weight_format: str) -> str:
-    """The format of embedding and head under a weight format."""
-    return "int8" if weight_format == "int4" else weight_format
+def kept_format(name: str, weight_format: str) -> str:
+    """The format of one matrix: embedding, head and routers may keep more than was asked for."""
+    if name.endswith(".mlp.gate.weight"):
+        return "fp32"
+    if name in (EMBEDDING, HEAD) and weight_format == "int4":
+        return "int8"
+    return weight_format
 
 
 def read_weight(checkpoint: Checkpoint, name: str, weight_format: str) -> Weight:

@@ -1,19 +1,68 @@
-"""Which class runs which architecture: a new one is a file here and a line below."""
+"""Which families there are: a new one is a file here and a line below."""
 
 from __future__ import annotations
 
-from engine.models.llama import LlamaModel
-from engine.session import EngineError
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-ARCHITECTURES: dict[str, type[LlamaModel]] = {"llama": LlamaModel}
+from engine.loading.files import Fields, unsupported
+from engine.loading.hf_config import HfConfig
+from engine.loading.hf_names import text_part
+from engine.loading.model_config import ModelConfig, require_consistent
+from engine.models.architecture import Architecture
+from engine.models.gemma2 import GEMMA2
+from engine.models.gemma3 import GEMMA3
+from engine.models.granite import GRANITE
+from engine.models.llama import LLAMA
+from engine.models.mistral import MISTRAL
+from engine.models.mixtral import MIXTRAL
+from engine.models.olmo2 import OLMO2
+from engine.models.phi3 import PHI3
+from engine.models.qwen2 import QWEN2
+from engine.models.qwen3 import QWEN3
+from engine.models.qwen3_moe import QWEN3_MOE
+from engine.models.smollm3 import SMOLLM3
+
+ARCHITECTURES: tuple[Architecture, ...] = (
+    GEMMA2,
+    GEMMA3,
+    GRANITE,
+    LLAMA,
+    MISTRAL,
+    MIXTRAL,
+    OLMO2,
+    PHI3,
+    QWEN2,
+    QWEN3,
+    QWEN3_MOE,
+    SMOLLM3,
+)
 
 
-def model_class(architecture: str) -> type[LlamaModel]:
-    """The class of an architecture. Raises EngineError naming the known ones."""
-    if architecture not in ARCHITECTURES:
-        raise EngineError(
-            f"The architecture {architecture!r} is not supported.",
-            f"Known architectures: {', '.join(sorted(ARCHITECTURES))}.",
-            "Choose a model of a known architecture.",
-        )
-    return ARCHITECTURES[architecture]
+def read_hf_config(values: Mapping[str, Any], path: Path) -> tuple[Architecture, ModelConfig]:
+    """The family and the text model of a config.json. Raises CheckpointError by field."""
+    text = text_part(values)
+    model_type = Fields(text, path).text("model_type")
+    architecture = next((a for a in ARCHITECTURES if model_type in a.hf_names), None)
+    if architecture is None:
+        raise _unknown(model_type)
+    config = architecture.from_hf(HfConfig(text, architecture.hf_defaults, path))
+    require_consistent(config, path)
+    return architecture, config
+
+
+def gguf_architecture(name: str) -> Architecture:
+    """The family of a GGUF `general.architecture`. Raises CheckpointError naming those known."""
+    for architecture in ARCHITECTURES:
+        if architecture.from_gguf is not None and name == architecture.gguf_name:
+            return architecture
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> Exception:
+    return unsupported(
+        f"The architecture {name[:60]!r}",
+        f"Known architectures: {', '.join(family.name for family in ARCHITECTURES)}.",
+        "Choose a model of a known architecture.",
+    )

@@ -15,12 +15,14 @@ from kernels import reference
 from kernels.cpu.library import NativeLibrary
 from kernels.cpu.linear import FORMATS, CpuLinear, native_weight
 from kernels.cpu.structs import (
+    Activation,
     AttentionDecode,
     AttentionPrefill,
     Embed,
+    GateMul,
     RmsNorm,
     RopeStore,
-    SiluMul,
+    SoftCap,
     TopKOp,
 )
 from kernels.cpu.tape import NotRecordable, Recorder
@@ -47,10 +49,14 @@ def cpu_kernels(library: NativeLibrary, threads: int, dense_dtype: torch.dtype) 
         prepare=_prepare,
         rms_norm=operations.rms_norm,
         fused_add_rms_norm=operations.fused_add_rms_norm,
+        add=operations.add,
         rope_and_store_kv=operations.rope_and_store_kv,
         attention_prefill=operations.attention_prefill,
         attention_decode=operations.attention_decode,
         silu_and_mul=operations.silu_and_mul,
+        gelu_and_mul=operations.gelu_and_mul,
+        mix_experts=operations.mix_experts,
+        soft_cap=operations.soft_cap,
         embedding=operations.embedding,
         linear=CpuLinear(operations.recorder, dense_dtype),
         top_k=operations.top_k,
@@ -80,26 +86,33 @@ class _Operations:
             return reference.record(run)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        """See reference."""
-        return self._norm(None, x, weight, eps)
+        """See reference. Rows may lie apart; the parts of a row [.., hidden] may not."""
+        parts = x.shape[1] if x.dim() == 3 else 1
+        out = torch.empty(x.shape)
+        op = RmsNorm(rows=x.shape[0], parts=parts, hidden=x.shape[-1], stride=x.stride(0), eps=eps)
+        op.residual, op.weight, op.out = x.data_ptr(), weight.data_ptr(), out.data_ptr()
+        self.recorder.emit(op, x, weight, out)
+        return out
 
     def fused_add_rms_norm(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> torch.Tensor:
         """See reference."""
-        return self._norm(x, residual, weight, eps)
-
-    def _norm(
-        self, delta: torch.Tensor | None, residual: torch.Tensor, weight: torch.Tensor, eps: float
-    ) -> torch.Tensor:
         out = torch.empty_like(residual)
         rows, hidden = residual.shape
-        op = RmsNorm(rows=rows, hidden=hidden, eps=eps)
-        op.delta = None if delta is None else delta.data_ptr()
-        op.residual, op.weight, op.out = residual.data_ptr(), weight.data_ptr(), out.data_ptr()
-        kept = (residual, weight, out) if delta is None else (delta, residual, weight, out)
-        self.recorder.emit(op, *kept)
+        op = RmsNorm(rows=rows, parts=1, hidden=hidden, stride=hidden, eps=eps)
+        op.delta, op.residual = x.data_ptr(), residual.data_ptr()
+        op.weight, op.out = weight.data_ptr(), out.data_ptr()
+        self.recorder.emit(op, x, residual, weight, out)
         return out
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """See reference."""
+        rows, hidden = residual.shape
+        op = RmsNorm(rows=rows, parts=1, hidden=hidden, stride=hidden)
+        op.delta, op.residual = x.data_ptr(), residual.data_ptr()
+        self.recorder.emit(op, x, residual)
+        return residual
 
     def rope_and_store_kv(
         self,
@@ -152,13 +165,15 @@ class _Operations:
         v_cache: torch.Tensor,
         spans: Sequence[PrefillSpan],
         scale: float,
+        window: int = 0,
+        softcap: float = 0.0,
     ) -> torch.Tensor:
         """See reference. Heads of a token must be contiguous."""
         _, num_heads, head_dim = q.shape
         _, block_size, num_kv_heads, _ = k_cache.shape
         if head_dim % _PREFILL_DIMS or head_dim > MAX_HEAD_DIM:
             self.recorder.refuse_to_record()
-            return reference.attention_prefill(q, k_cache, v_cache, spans, scale)
+            return reference.attention_prefill(q, k_cache, v_cache, spans, scale, window, softcap)
         out = torch.empty(q.shape)
         start = 0
         for span in spans:
@@ -166,11 +181,13 @@ class _Operations:
                 num_queries=span.num_queries,
                 context_len=span.context_len,
                 q_stride=q.stride(0),
+                window=window,
                 num_heads=num_heads,
                 num_kv_heads=num_kv_heads,
                 head_dim=head_dim,
                 block_size=block_size,
                 scale=scale,
+                softcap=softcap,
                 kv_format=FORMATS[k_cache.dtype],
                 q=q[start:].data_ptr(),
                 k_cache=k_cache.data_ptr(),
@@ -190,6 +207,8 @@ class _Operations:
         block_tables: torch.Tensor,
         context_lens: torch.Tensor,
         scale: float,
+        window: int = 0,
+        softcap: float = 0.0,
     ) -> torch.Tensor:
         """See reference."""
         rows, num_heads, head_dim = q.shape
@@ -205,7 +224,9 @@ class _Operations:
             head_dim=head_dim,
             block_size=block_size,
             table_width=table_width,
+            window=window,
             scale=scale,
+            softcap=softcap,
             q=q.data_ptr(),
             kv_format=FORMATS[k_cache.dtype],
             k_cache=k_cache.data_ptr(),
@@ -220,22 +241,49 @@ class _Operations:
 
     def silu_and_mul(self, x: torch.Tensor) -> torch.Tensor:
         """See reference."""
+        return self._gate_and_mul(x, Activation.SILU)
+
+    def gelu_and_mul(self, x: torch.Tensor) -> torch.Tensor:
+        """See reference."""
+        return self._gate_and_mul(x, Activation.GELU_TANH)
+
+    def _gate_and_mul(self, x: torch.Tensor, activation: Activation) -> torch.Tensor:
         rows, width = x.shape[0], x.shape[1] // 2
         out = torch.empty(rows, width)
-        op = SiluMul(rows=rows, width=width, x=x.data_ptr(), out=out.data_ptr())
+        op = GateMul(rows=rows, width=width, activation=activation)
+        op.x, op.out = x.data_ptr(), out.data_ptr()
         self.recorder.emit(op, x, out)
         return out
 
+    def mix_experts(
+        self,
+        x: torch.Tensor,
+        logits: torch.Tensor,
+        experts: Sequence[Callable[[torch.Tensor], torch.Tensor]],
+        num_per_token: int,
+        normalize: bool,
+    ) -> torch.Tensor:
+        """See reference. Which experts run is known only while it runs: not for a tape."""
+        self.recorder.refuse_to_record()
+        return reference.mix_experts(x, logits, experts, num_per_token, normalize)
+
+    def soft_cap(self, x: torch.Tensor, cap: float) -> torch.Tensor:
+        """See reference."""
+        rows, width = x.shape
+        self.recorder.emit(SoftCap(rows=rows, width=width, cap=cap, x=x.data_ptr()), x)
+        return x
+
     def embedding(
-        self, ids: torch.Tensor, weight: KernelWeight, dtype: torch.dtype
+        self, ids: torch.Tensor, weight: KernelWeight, dtype: torch.dtype, scale: float = 1.0
     ) -> torch.Tensor:
         """See reference; `dtype` is FP32."""
         if isinstance(weight, GroupedWeight):
             self.recorder.refuse_to_record()
-            return reference.embedding(ids, weight, dtype)
+            return reference.embedding(ids, weight, dtype, scale)
         native, data = native_weight(weight)
         out = torch.empty(ids.shape[0], weight.shape[1])
-        op = Embed(rows=ids.shape[0], weight=native, ids=ids.data_ptr(), out=out.data_ptr())
+        op = Embed(rows=ids.shape[0], weight=native, scale=scale)
+        op.ids, op.out = ids.data_ptr(), out.data_ptr()
         self.recorder.emit(op, ids, data, out)
         return out
 

@@ -16,10 +16,11 @@ class Kind(IntEnum):
     LINEAR = 2
     ROPE_STORE = 3
     ATTENTION_DECODE = 4
-    SILU_MUL = 5
+    GATE_MUL = 5
     TOP_K = 6
     EXPAND = 7
     ATTENTION_PREFILL = 8
+    SOFT_CAP = 9
 
 
 class Format(IntEnum):
@@ -61,6 +62,7 @@ class Embed(Op):
         ("rows", c_int64),
         ("weight", NativeWeight),
         ("ids", c_void_p),
+        ("scale", c_float),
         ("out", c_void_p),
     ]
 
@@ -71,7 +73,9 @@ class RmsNorm(Op):
     KIND = Kind.RMS_NORM
     _fields_: ClassVar[Any] = [
         ("rows", c_int64),
+        ("parts", c_int64),
         ("hidden", c_int64),
+        ("stride", c_int64),
         ("eps", c_float),
         ("delta", c_void_p),
         ("residual", c_void_p),
@@ -136,7 +140,9 @@ class AttentionDecode(Op):
         ("head_dim", c_int32),
         ("block_size", c_int32),
         ("table_width", c_int64),
+        ("window", c_int64),
         ("scale", c_float),
+        ("softcap", c_float),
         ("q", c_void_p),
         ("kv_format", c_int32),
         ("k_cache", c_void_p),
@@ -156,11 +162,13 @@ class AttentionPrefill(Op):
         ("num_queries", c_int64),
         ("context_len", c_int64),
         ("q_stride", c_int64),
+        ("window", c_int64),
         ("num_heads", c_int32),
         ("num_kv_heads", c_int32),
         ("head_dim", c_int32),
         ("block_size", c_int32),
         ("scale", c_float),
+        ("softcap", c_float),
         ("kv_format", c_int32),
         ("q", c_void_p),
         ("k_cache", c_void_p),
@@ -170,15 +178,35 @@ class AttentionPrefill(Op):
     ]
 
 
-class SiluMul(Op):
-    """ps_silu_mul."""
+class Activation(IntEnum):
+    """ps_activation."""
 
-    KIND = Kind.SILU_MUL
+    SILU = 0
+    GELU_TANH = 1
+
+
+class GateMul(Op):
+    """ps_gate_mul."""
+
+    KIND = Kind.GATE_MUL
     _fields_: ClassVar[Any] = [
         ("rows", c_int64),
         ("width", c_int64),
+        ("activation", c_int32),
         ("x", c_void_p),
         ("out", c_void_p),
+    ]
+
+
+class SoftCap(Op):
+    """ps_soft_cap."""
+
+    KIND = Kind.SOFT_CAP
+    _fields_: ClassVar[Any] = [
+        ("rows", c_int64),
+        ("width", c_int64),
+        ("cap", c_float),
+        ("x", c_void_p),
     ]
 
 

@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.gpu.attention_prefill import LOG2_E
+from kernels.gpu.attention_prefill import LOG2_E, soft_cap_log2
 from kernels.gpu.launch import DOT_ROWS, OPTIONS, cdiv, dot_dtype, next_power_of_2, packed
 
 # 8 key heads times this: two programs for each of a large GPU's 132 processors.
@@ -29,13 +29,23 @@ def _split_length(context_len, num_splits, BLOCK_N: tl.constexpr):
     return tl.cdiv(tl.cdiv(context_len, num_splits), BLOCK_N) * BLOCK_N
 
 
+@triton.jit
+def _seen(context_len, WINDOW: tl.constexpr):
+    """Keys that a query sees: the last WINDOW, all at 0."""
+    if WINDOW > 0:
+        return tl.minimum(context_len, WINDOW)
+    else:
+        return context_len
+
+
 @triton.jit(do_not_specialize=["num_splits", "table_stride"])
 def attention_split_kernel(
     q, k_cache, v_cache, block_tables, context_lens, parts, log_sums, table_stride,
     q_token_stride, q_head_stride, slot_stride, cache_head_stride, num_heads, num_splits,
-    scale_log2, SHARE: tl.constexpr, HEAD_BLOCKS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    HEAD_DIM: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_DIM: tl.constexpr,
-    DOT: tl.constexpr, STAGES: tl.constexpr,
+    scale_log2, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SHARE: tl.constexpr,
+    HEAD_BLOCKS: tl.constexpr, BLOCK_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr,
+    BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_DIM: tl.constexpr, DOT: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (sequence, block of query heads of one key head, split); empty splits do nothing.
 
@@ -45,8 +55,9 @@ def attention_split_kernel(
     kv_head = tl.program_id(1) // HEAD_BLOCKS
     split = tl.program_id(2)
     context_len = tl.load(context_lens + sequence).to(tl.int32)
-    length = _split_length(context_len, num_splits, BLOCK_N)
-    start = split * length
+    seen = _seen(context_len, WINDOW)
+    length = _split_length(seen, num_splits, BLOCK_N)
+    start = context_len - seen + split * length
     end = tl.minimum(start + length, context_len)
     if start < end:
         member = (tl.program_id(1) % HEAD_BLOCKS) * BLOCK_H + tl.arange(0, BLOCK_H)
@@ -71,6 +82,8 @@ def attention_split_kernel(
             keys = tl.load(k_head + slot[:, None] + dim[None, :], mask=inside, other=0.0)
             values = tl.load(v_head + slot[:, None] + dim[None, :], mask=inside, other=0.0)
             scores = tl.dot(queries, tl.trans(keys.to(DOT)), input_precision="ieee") * scale_log2
+            if SOFTCAP > 0.0:
+                scores = soft_cap_log2(scores, SOFTCAP)
             scores = tl.where(present[None, :], scores, float("-inf"))
             new_peak = tl.maximum(peak, tl.max(scores, axis=1))
             shrink = tl.exp2(peak - new_peak)
@@ -87,7 +100,7 @@ def attention_split_kernel(
 
 @triton.jit(do_not_specialize=["num_splits"])
 def merge_splits_kernel(
-    parts, log_sums, context_lens, out, num_heads, num_splits,
+    parts, log_sums, context_lens, out, num_heads, num_splits, WINDOW: tl.constexpr,
     HEAD_DIM: tl.constexpr, BLOCK_SPLITS: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
 ):  # fmt: skip
@@ -95,7 +108,8 @@ def merge_splits_kernel(
     sequence = tl.program_id(0).to(tl.int64)
     part = sequence * num_heads + tl.program_id(1)
     context_len = tl.load(context_lens + sequence).to(tl.int32)
-    used = tl.cdiv(context_len, _split_length(context_len, num_splits, BLOCK_N))
+    seen = _seen(context_len, WINDOW)
+    used = tl.cdiv(seen, _split_length(seen, num_splits, BLOCK_N))
     split = tl.arange(0, BLOCK_SPLITS)
     dim = tl.arange(0, BLOCK_DIM)
     log_sum = tl.load(log_sums + part * num_splits + split, mask=split < used, other=float("-inf"))
@@ -129,6 +143,8 @@ def attention_decode(
     block_tables: torch.Tensor,
     context_lens: torch.Tensor,
     scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
 ) -> torch.Tensor:
     """As `reference.attention_decode`: q [B, Hq, D] -> [B, Hq, D].
 
@@ -163,6 +179,8 @@ def attention_decode(
         num_heads,
         splits,
         scale * LOG2_E,
+        WINDOW=window,
+        SOFTCAP=softcap,
         SHARE=share,
         HEAD_BLOCKS=head_blocks,
         BLOCK_SIZE=block_size,
@@ -183,6 +201,7 @@ def attention_decode(
         out,
         num_heads,
         splits,
+        WINDOW=window,
         HEAD_DIM=head_dim,
         BLOCK_SPLITS=next_power_of_2(splits),
         BLOCK_N=block_n,

@@ -15,15 +15,23 @@ LOG2_E = 1.4426950408889634
 
 
 @triton.jit
+def soft_cap_log2(scores, SOFTCAP: tl.constexpr):
+    """c * tanh(s / c) of scores s * log2(e), times log2(e): tanh(x) = 1 - 2 / (1 + e^(2x))."""
+    tanh = 1.0 - 2.0 / (1.0 + tl.exp2(scores * (2.0 / SOFTCAP)))
+    return SOFTCAP * 1.4426950408889634 * tanh
+
+
+@triton.jit
 def _attend_blocks(
     acc, peak, weight_sum, queries, position, k_cache, v_cache, block_table, start, end,
     context_len, slot_stride, scale_log2,
-    MASKED: tl.constexpr, BLOCK_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_DIM: tl.constexpr, DOT: tl.constexpr, STAGES: tl.constexpr,
+    MASKED: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_DIM: tl.constexpr, DOT: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Online softmax (FlashAttention, arXiv 2205.14135) over keys start to end, by BLOCK_N.
 
-    Only MASKED blocks look at causality and the context's end.
+    Only MASKED blocks look at causality, the window and the context's end.
     """
     dim = tl.arange(0, BLOCK_DIM)
     for first in tl.range(start, end, BLOCK_N, num_stages=STAGES):
@@ -36,11 +44,18 @@ def _attend_blocks(
             mask = mask & present[:, None]
         keys = tl.load(k_cache + slot[:, None] + dim[None, :], mask=mask, other=0.0)
         scores = tl.dot(queries, tl.trans(keys.to(DOT)), input_precision="ieee") * scale_log2
+        if SOFTCAP > 0.0:
+            scores = soft_cap_log2(scores, SOFTCAP)
         if MASKED:
             scores = tl.where(key[None, :] <= position[:, None], scores, float("-inf"))
+        if WINDOW > 0:
+            scores = tl.where(key[None, :] > position[:, None] - WINDOW, scores, float("-inf"))
         new_peak = tl.maximum(peak, tl.max(scores, axis=1))
-        shrink = tl.exp2(peak - new_peak)
-        weights = tl.exp2(scores - new_peak[:, None])
+        base = new_peak
+        if WINDOW > 0:  # a row may see no key yet
+            base = tl.where(new_peak == float("-inf"), 0.0, new_peak)
+        shrink = tl.exp2(peak - base)
+        weights = tl.exp2(scores - base[:, None])
         weight_sum = weight_sum * shrink + tl.sum(weights, axis=1)
         values = tl.load(v_cache + slot[:, None] + dim[None, :], mask=mask, other=0.0)
         acc *= shrink[:, None]
@@ -53,8 +68,9 @@ def _attend_blocks(
 def attention_prefill_kernel(
     q, k_cache, v_cache, block_table, out, num_queries, context_len, q_token_stride, q_head_stride,
     slot_stride, cache_head_stride, out_token_stride, scale_log2,
-    SHARE: tl.constexpr, BLOCK_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_DIM: tl.constexpr, DOT: tl.constexpr, STAGES: tl.constexpr,
+    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SHARE: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_DIM: tl.constexpr,
+    DOT: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (block of queries, head): keys before the block's first query, then the diagonal.
 
@@ -76,18 +92,22 @@ def attention_prefill_kernel(
     acc = tl.zeros((BLOCK_M, BLOCK_DIM), dtype=tl.float32)
     peak = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
     weight_sum = tl.zeros((BLOCK_M,), dtype=tl.float32)
-    # Every query of the block sees all keys up to the first query's own.
+    # Every query of the block sees all keys up to the first query's own, unless there is a window.
+    begin = 0
     plain = (start + block * BLOCK_M + 1) // BLOCK_N * BLOCK_N
+    if WINDOW > 0:
+        begin = tl.maximum(start + block * BLOCK_M + 1 - WINDOW, 0) // BLOCK_N * BLOCK_N
+        plain = begin
     end = tl.minimum(start + (block + 1) * BLOCK_M, context_len)
     acc, peak, weight_sum = _attend_blocks(
-        acc, peak, weight_sum, queries, position, k_head, v_head, block_table, 0, plain,
+        acc, peak, weight_sum, queries, position, k_head, v_head, block_table, begin, plain,
         context_len, slot_stride, scale_log2,
-        False, BLOCK_SIZE, HEAD_DIM, BLOCK_N, BLOCK_DIM, DOT, STAGES,
+        False, WINDOW, SOFTCAP, BLOCK_SIZE, HEAD_DIM, BLOCK_N, BLOCK_DIM, DOT, STAGES,
     )  # fmt: skip
     acc, peak, weight_sum = _attend_blocks(
         acc, peak, weight_sum, queries, position, k_head, v_head, block_table, plain, end,
         context_len, slot_stride, scale_log2,
-        True, BLOCK_SIZE, HEAD_DIM, BLOCK_N, BLOCK_DIM, DOT, STAGES,
+        True, WINDOW, SOFTCAP, BLOCK_SIZE, HEAD_DIM, BLOCK_N, BLOCK_DIM, DOT, STAGES,
     )  # fmt: skip
     result = acc / weight_sum[:, None]
     place = row[:, None].to(tl.int64) * out_token_stride + head * HEAD_DIM + dim[None, :]
@@ -111,6 +131,8 @@ def attention_prefill(
     v_cache: torch.Tensor,
     spans: Sequence[PrefillSpan],
     scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
 ) -> torch.Tensor:
     """As `reference.attention_prefill`: q [T, Hq, D] -> [T, Hq, D], one launch a span.
 
@@ -138,6 +160,8 @@ def attention_prefill(
             k_cache.stride(2),
             out.stride(0),
             scale * LOG2_E,
+            WINDOW=window,
+            SOFTCAP=softcap,
             SHARE=num_heads // k_cache.shape[2],
             BLOCK_SIZE=k_cache.shape[1],
             HEAD_DIM=head_dim,

@@ -9,11 +9,11 @@ import torch
 from kernels import reference
 from kernels.gpu.attention_decode import attention_decode
 from kernels.gpu.attention_prefill import attention_prefill
+from kernels.gpu.gate_and_mul import gelu_and_mul, silu_and_mul
 from kernels.gpu.graph import GraphRecorder
 from kernels.gpu.linear import GpuLinear
 from kernels.gpu.rms_norm import fused_add_rms_norm, rms_norm
 from kernels.gpu.rope_store_kv import rope_and_store_kv
-from kernels.gpu.silu_and_mul import silu_and_mul
 from kernels.select import KernelSet
 from kernels.stages import StageClock
 
@@ -28,7 +28,8 @@ def gpu_kernels(
     tuning_folder: Path | None = None,
     device: torch.device | None = None,
 ) -> KernelSet:
-    """Triton for all but dense products (the library's), the embedding's lookup and top-k (torch).
+    """Triton for all but dense products (the library's) and what torch does as well: the
+    embedding's lookup, top-k, the choice of experts, sums and soft-caps.
 
     `activation_dtype` is BF16 or FP16 (FP32 works, slowly); `dense_dtype` is what weights are
     expanded to for more than 16 rows. Weights are used as they lie. Configurations that
@@ -43,10 +44,14 @@ def gpu_kernels(
         prepare=lambda weight: weight,
         rms_norm=rms_norm,
         fused_add_rms_norm=fused_add_rms_norm,
+        add=reference.add,
         rope_and_store_kv=rope_and_store_kv,
         attention_prefill=attention_prefill,
         attention_decode=attention_decode,
         silu_and_mul=silu_and_mul,
+        gelu_and_mul=gelu_and_mul,
+        mix_experts=reference.mix_experts,
+        soft_cap=reference.soft_cap,
         embedding=reference.embedding,
         linear=GpuLinear(activation_dtype, dense_dtype, tuning_folder, device_name),
         top_k=reference.top_k,

@@ -49,7 +49,12 @@ def block_and_warps(hidden: int) -> tuple[int, int]:
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """As `reference.rms_norm`: x [T, hidden], rows may be apart; weight FP32 [hidden]."""
+    """As `reference.rms_norm`: x [T, hidden], rows may be apart; weight FP32 [hidden].
+
+    Heads [T, H, hidden] are copied to lie as rows first, unless they do.
+    """
+    if x.dim() == 3:
+        return rms_norm(x.reshape(-1, x.shape[-1]), weight, eps).view(x.shape)
     x = packed(x)
     rows, hidden = x.shape
     out = torch.empty((rows, hidden), dtype=x.dtype, device=x.device)

@@ -30,7 +30,7 @@ from engine.events import ModelLoaded, TokenEvent
 from engine.kv_cache import KVCache
 from engine.load_blocking import load_or_raise
 from engine.model_runner import ModelRunner
-from engine.models.llama import LlamaModel
+from engine.models.decoder import DecoderModel, kv_cache_groups
 from engine.scheduler import ScheduledStep
 from engine.sequence import Sequence
 from engine.session import Session, create_session
@@ -151,9 +151,9 @@ def large(args: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def _lone_step(model: LlamaModel) -> Callable[[], float]:
+def _lone_step(model: DecoderModel) -> Callable[[], float]:
     """Milliseconds of a decode step of one sequence, the same at each call."""
-    groups = model.kv_cache_groups(model.config, torch.bfloat16)
+    groups = kv_cache_groups(model.config, torch.bfloat16)
     blocks = LARGE_CONTEXT // BLOCK_SIZE
     runner = ModelRunner(model, KVCache(groups, blocks, BLOCK_SIZE, CPU), LARGE_CONTEXT, 1)
     request = GenerationRequest("r", prompt_ids=(1,))

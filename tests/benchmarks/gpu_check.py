@@ -31,7 +31,7 @@ import torch
 
 from engine.kv_cache import KVCache
 from engine.layers.attention_metadata import DecodeMetadata, PrefillMetadata
-from engine.models.llama import LlamaModel
+from engine.models.decoder import DecoderModel, kv_cache_groups
 from kernels.recording import CancelCell
 from kernels.reference import PrefillSpan
 from kernels.select import torch_kernels
@@ -47,7 +47,7 @@ TINY = replace(
     vocab_size=67,
     hidden_size=64,
     intermediate_size=96,
-    num_layers=2,
+    layers=LLAMA_8B.layers[:2],
     num_heads=5,
     num_kv_heads=1,
     head_dim=32,
@@ -60,7 +60,7 @@ TINY_TOLERANCE = 1e-3
 class Chat:
     """One sequence in a cache of its own: a prompt of any length, then steps of one token."""
 
-    model: LlamaModel
+    model: DecoderModel
     context: int
     cache_dtype: torch.dtype
     ids: torch.Tensor = field(init=False)
@@ -68,7 +68,7 @@ class Chat:
 
     def __post_init__(self) -> None:
         device, blocks = self.model.device, -(-self.context // BLOCK_SIZE)
-        groups = LlamaModel.kv_cache_groups(self.model.config, self.cache_dtype)
+        groups = kv_cache_groups(self.model.config, self.cache_dtype)
         self.cache = KVCache(groups, blocks, BLOCK_SIZE, device)
         # Blocks in an order that nothing may rely on.
         self.table = (torch.randperm(blocks) + 1).to(device)
@@ -263,7 +263,7 @@ def _s(start: float) -> str:
     return f"{time.perf_counter() - start:.0f} s"
 
 
-def _prefill_flops(model: LlamaModel, tokens: int) -> float:
+def _prefill_flops(model: DecoderModel, tokens: int) -> float:
     """Two a weight and token, four a pair of positions and query value; the head once."""
     config = model.config
     weights = sum(linear.num_parameters for layer in model.layers for linear in layer.linears)

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from engine.layers.linear import Linear
-from engine.loading.model_config import ModelConfig, RopeScaling, expected_tensors
-from engine.models.llama import LlamaModel
+from engine.loading.model_config import (
+    LayerConfig,
+    ModelConfig,
+    Rope,
+    RopeScaling,
+    expected_tensors,
+)
+from engine.models.decoder import DecoderModel
 from kernels.select import KernelSet
 from kernels.weights import DenseWeight, GroupedWeight, KernelWeight, Weight
 
@@ -21,13 +27,11 @@ LLAMA_8B = ModelConfig(
     vocab_size=128256,
     hidden_size=4096,
     intermediate_size=14336,
-    num_layers=32,
+    layers=(LayerConfig(Rope(500000.0, RopeScaling("llama3", 8.0, 8192))),) * 32,
     num_heads=32,
     num_kv_heads=8,
     head_dim=128,
     rms_norm_eps=1e-5,
-    rope_theta=500000.0,
-    rope_scaling=RopeScaling("llama3", 8.0, 8192),
     context_length=131072,
     tie_word_embeddings=False,
 )
@@ -35,9 +39,8 @@ LLAMA_1B = replace(
     LLAMA_8B,
     hidden_size=2048,
     intermediate_size=8192,
-    num_layers=16,
+    layers=(LayerConfig(Rope(500000.0, RopeScaling("llama3", 32.0, 8192))),) * 16,
     head_dim=64,
-    rope_scaling=RopeScaling("llama3", 32.0, 8192),
     tie_word_embeddings=True,
 )
 
@@ -67,9 +70,9 @@ class RandomSource:
         """The token embedding [vocab, hidden]."""
         return self._kernels.prepare(self._weight(name, self._head_format))
 
-    def vector(self, name: str) -> torch.Tensor:
+    def norm(self, name: str) -> torch.Tensor:
         """A norm's weights: all 1."""
-        return torch.ones(self._shapes[name], device=self._device)
+        return torch.ones(self._shapes[f"{name}.weight"], device=self._device)
 
     @property
     def _head_format(self) -> str:
@@ -98,16 +101,16 @@ class RandomSource:
 
 def build(
     config: ModelConfig, weight_format: str, kernels: KernelSet, device: torch.device, context: int
-) -> LlamaModel:
+) -> DecoderModel:
     """A model with random weights and rotary tables for `context` tokens."""
-    model = LlamaModel(config, kernels, device)
+    model = DecoderModel(config, kernels, device)
     source = cast("WeightSource", RandomSource(config, weight_format, kernels, device))
     for _ in model.load(source, context):
         pass
     return model
 
 
-def step_weight_bytes(model: LlamaModel) -> int:
+def step_weight_bytes(model: DecoderModel) -> int:
     """What a decode step reads of the weights."""
     layers = sum(linear.num_bytes for layer in model.layers for linear in layer.linears)
     return layers + model.head.num_bytes

@@ -13,7 +13,7 @@ from engine.layers.attention_metadata import PrefillMetadata
 from engine.loading.checkpoint import open_checkpoint
 from engine.loading.weight_source import WeightSource
 from engine.model_runner import ModelRunner
-from engine.models.llama import LlamaModel
+from engine.models.decoder import DecoderModel, kv_cache_groups
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from kernels.recording import CancelCell
@@ -47,10 +47,10 @@ class Rig:
         kernels = kernels or select_kernels(CPU, threads=threads)
         source = WeightSource(checkpoint, weight_format, kernels, CPU)
         self.config = checkpoint.config
-        self.model = LlamaModel(checkpoint.config, kernels, CPU)
+        self.model = DecoderModel(checkpoint.config, kernels, CPU)
         for _ in self.model.load(source, self.config.context_length):
             pass
-        groups = self.model.kv_cache_groups(self.config, kv_dtype)
+        groups = kv_cache_groups(self.config, kv_dtype)
         self.cache = KVCache(groups, num_blocks, block_size, CPU)
         self.blocks = BlockManager(len(groups), num_blocks, block_size, prefix_caching)
         self.scheduler = Scheduler(self.blocks, max_num_seqs, budget)
@@ -73,7 +73,7 @@ class Rig:
                 torch.tensor(ids[start:end]),
                 positions,
                 self.cache,
-                (PrefillMetadata(slots, (span,)),),
+                (PrefillMetadata(slots, (span,)),) * len(self.cache.groups),
                 CancelCell(),
             )
             rows.append(self.model.logits(hidden))

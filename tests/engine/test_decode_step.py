@@ -5,7 +5,7 @@ import torch
 
 from engine.decode_step import DecodeStep
 from engine.layers.attention_metadata import DecodeMetadata
-from engine.models.llama import StepAborted
+from engine.models.decoder import StepAborted
 from kernels.cpu.library import runnable_levels
 from kernels.cpu.structs import Format
 from kernels.recording import CancelCell

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from engine.models.llama import StepAborted
+from engine.models.decoder import StepAborted
 from engine.starter import starter_model_path
 from kernels.recording import CancelCell
 from kernels.select import torch_kernels

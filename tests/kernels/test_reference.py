@@ -105,8 +105,54 @@ def test_silu_and_mul(rng: torch.Generator) -> None:
     torch.testing.assert_close(reference.silu_and_mul(x).double(), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_gelu_and_mul(rng: torch.Generator) -> None:
+    """GELU of the first half, by its approximation with tanh, times the second."""
+    x = torch.randn(3, 14, generator=rng)
+    gate, up = x.double().split(7, -1)
+    inner = math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)
+    expected = gate / 2 * (1 + inner.tanh()) * up
+    torch.testing.assert_close(reference.gelu_and_mul(x).double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_soft_cap_in_place() -> None:
+    """Nearly the value itself near 0, nearly the cap far away."""
+    x = torch.tensor([[0.01, 3.0, -3.0, 1e4]])
+    assert reference.soft_cap(x, 3.0) is x
+    expected = [0.01, 3 * math.tanh(1), -3 * math.tanh(1), 3.0]
+    torch.testing.assert_close(x[0], torch.tensor(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_embedding_scale(rng: torch.Generator) -> None:
+    """Rows come multiplied."""
+    weight = DenseWeight(torch.randn(9, 8, generator=rng).bfloat16())
+    out = reference.embedding(torch.tensor([4, 0]), weight, torch.float32, 2.5)
+    torch.testing.assert_close(out, weight.data[[4, 0]].float() * 2.5)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_mix_experts(rng: torch.Generator, normalize: bool) -> None:
+    """Token by token in float64: each of the chosen experts, weighted by its probability."""
+    x, logits = torch.randn(6, 5, generator=rng), torch.randn(6, 4, generator=rng)
+    maps = torch.randn(4, 5, 5, generator=rng)
+    experts = [lambda rows, map_=map_: rows @ map_ for map_ in maps]
+    out = reference.mix_experts(x, logits, experts, 2, normalize)
+    for token in range(6):
+        probability = logits[token].double().softmax(-1)
+        chosen = probability.argsort(descending=True)[:2]
+        total = probability[chosen].sum() if normalize else 1.0
+        shares = (probability / total)[chosen]
+        outputs = torch.stack([x[token].double() @ maps[e].double() for e in chosen])
+        expected = (shares[:, None] * outputs).sum(0)
+        torch.testing.assert_close(out[token].double(), expected, rtol=1e-5, atol=1e-5)
+
+
 def naive_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
 ) -> torch.Tensor:
     """Causal attention head by head in float64; the queries are the last of the context."""
     num_queries, num_heads, _ = q.shape
@@ -114,10 +160,13 @@ def naive_attention(
     start = k.shape[0] - num_queries
     out = torch.zeros(q.shape, dtype=torch.float64)
     for t in range(num_queries):
+        first = max(0, start + t + 1 - window) if window else 0
         for head in range(num_heads):
-            keys = k[: start + t + 1, head // share].double()
-            values = v[: start + t + 1, head // share].double()
-            out[t, head] = (keys @ q[t, head].double() * scale).softmax(-1) @ values
+            keys = k[first : start + t + 1, head // share].double()
+            values = v[first : start + t + 1, head // share].double()
+            scores = keys @ q[t, head].double() * scale
+            scores = softcap * (scores / softcap).tanh() if softcap else scores
+            out[t, head] = scores.softmax(-1) @ values
     return out
 
 
@@ -141,19 +190,23 @@ def paged(
     return k_cache, v_cache, tables, plain
 
 
+SEEN = [(0, 0.0), (3, 0.0), (9, 0.5), (0, 0.5)]  # window, soft-cap
+
+
 @pytest.mark.parametrize("heads", [(4, 4), (6, 2), (5, 1)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("seen", SEEN)
 def test_attention_prefill(
-    rng: torch.Generator, heads: tuple[int, int], dtype: torch.dtype
+    rng: torch.Generator, heads: tuple[int, int], dtype: torch.dtype, seen: tuple[int, float]
 ) -> None:
     """Spans that are whole prompts, chunks after a prefix, and single tokens, in one batch."""
     lengths, counts = [9, 13, 5], [9, 6, 1]
     k_cache, v_cache, tables, plain = paged(rng, lengths, heads[1], 8, dtype)
     q = torch.randn(sum(counts), heads[0], 8, generator=rng)
     spans = [PrefillSpan(c, n, t) for c, n, t in zip(counts, lengths, tables, strict=True)]
-    out = reference.attention_prefill(q, k_cache, v_cache, spans, 0.3)
+    out = reference.attention_prefill(q, k_cache, v_cache, spans, 0.3, *seen)
     expected = [
-        naive_attention(part, k, v, 0.3)
+        naive_attention(part, k, v, 0.3, *seen)
         for part, (k, v) in zip(q.split(counts), plain, strict=True)
     ]
     torch.testing.assert_close(out.double(), torch.cat(expected), rtol=1e-5, atol=1e-5)
@@ -161,15 +214,21 @@ def test_attention_prefill(
 
 @pytest.mark.parametrize("heads", [(4, 4), (6, 2), (5, 1)])
 @pytest.mark.parametrize("lengths", [[1], [17], [3, 16, 4, 9]])
-def test_attention_decode(rng: torch.Generator, heads: tuple[int, int], lengths: list[int]) -> None:
+@pytest.mark.parametrize("seen", SEEN)
+def test_attention_decode(
+    rng: torch.Generator, heads: tuple[int, int], lengths: list[int], seen: tuple[int, float]
+) -> None:
     """One query a sequence; rows of unequal length are padded with the null block."""
     k_cache, v_cache, tables, plain = paged(rng, lengths, heads[1], 8, torch.float32)
     k_cache[0] = v_cache[0] = 1e4  # whatever the null block holds must not matter
     width = max(len(table) for table in tables)
     padded = torch.stack([torch.nn.functional.pad(t, (0, width - len(t))) for t in tables])
     q = torch.randn(len(lengths), heads[0], 8, generator=rng)
-    out = reference.attention_decode(q, k_cache, v_cache, padded, torch.tensor(lengths), 0.3)
-    expected = [naive_attention(row[None], k, v, 0.3) for row, (k, v) in zip(q, plain, strict=True)]
+    lens = torch.tensor(lengths)
+    out = reference.attention_decode(q, k_cache, v_cache, padded, lens, 0.3, *seen)
+    expected = [
+        naive_attention(row[None], k, v, 0.3, *seen) for row, (k, v) in zip(q, plain, strict=True)
+    ]
     torch.testing.assert_close(out.double(), torch.cat(expected), rtol=1e-5, atol=1e-5)
 
 

@@ -7,6 +7,8 @@
  * Spans are merged as in online softmax (arXiv 1805.02867, 2205.14135). The cut depends on the
  * context alone, so a row's result does not depend on threads or on other rows.
  *
+ * A window leaves out all but the last keys; spans are cut from what a row sees.
+ *
  * `partial` is [rows, spans, Hq, 2 + D] floats: m, l, a.
  */
 #ifndef PS_ATTENTION_H
@@ -36,6 +38,16 @@ INLINE int64_t spans_of(int64_t context_len) {
 INLINE int64_t max_spans_of(int64_t context_len) {
     const int64_t spans = (context_len + SPAN - 1) / SPAN;
     return spans > SPANS ? spans : SPANS;
+}
+
+/* Keys that a row sees, and the first of them. */
+INLINE int64_t seen_by(const ps_attention_decode *op, int64_t row) {
+    const int64_t length = op->context_lens[row];
+    return op->window > 0 && length > op->window ? op->window : length;
+}
+
+INLINE int64_t first_seen(const ps_attention_decode *op, int64_t row) {
+    return op->context_lens[row] - seen_by(op, row);
 }
 
 /* Where the entries of each token of a span begin, in elements from the cache's start. */
@@ -112,6 +124,12 @@ INLINE void add_values(int H, int T, int format, const ps_attention_decode *op,
                     scalar_as_float(format, op->v_cache, offsets[t] + head_offset + d);
 }
 
+/* A span has room for whole vectors. */
+static void cap_scores(float *scores, int count, float cap) {
+    for (int t = 0; t < count; t += VF_LANES)
+        vf_store(scores + t, vf_soft_cap(vf_load(scores + t), cap));
+}
+
 /* Scores of one head to softmax weights, in place; leaves the maximum and the sum. */
 static void weigh(float *scores, int count, float *largest, float *sum) {
     vf top = vf_set(-INFINITY), total = vf_zero();
@@ -144,8 +162,9 @@ INLINE void value_pack(int T, int format, const ps_attention_decode *op, int hea
 INLINE void attend_item(int format, const ps_attention_decode *op, int64_t row, int64_t span,
                         float *partial) {
     const int group = op->num_heads / op->num_kv_heads, dim = op->head_dim;
-    const int length = span_of(op->context_lens[row]);
-    const int64_t first = span * length, left = op->context_lens[row] - first, stride = 2 + dim;
+    const int length = span_of(seen_by(op, row));
+    const int64_t first = first_seen(op, row) + span * length, stride = 2 + dim;
+    const int64_t left = op->context_lens[row] - first;
     const int count = (int)(left < length ? left : length);
     const int known = (int)(left < length + AHEAD ? left : length + AHEAD);
     const float *q = op->q + row * op->num_heads * dim;
@@ -167,6 +186,7 @@ INLINE void attend_item(int format, const ps_attention_decode *op, int64_t row, 
     }
     for (int head = 0; head < op->num_heads; head++) {
         float *to = partial + head * stride;
+        if (op->softcap > 0.0f) cap_scores(scores + head * SPAN, count, op->softcap);
         weigh(scores + head * SPAN, count, to, to + 1);
         memset(to + 2, 0, (size_t)dim * 4);
     }
@@ -204,7 +224,7 @@ static void merge_spans(const float *partial, int64_t spans, int64_t stride, int
 /* Items are (row, span), in order. */
 static int64_t attention_items(const ps_attention_decode *op) {
     int64_t items = 0;
-    for (int64_t row = 0; row < op->rows; row++) items += spans_of(op->context_lens[row]);
+    for (int64_t row = 0; row < op->rows; row++) items += spans_of(seen_by(op, row));
     return items;
 }
 
@@ -215,7 +235,7 @@ INLINE float *partial_of(const ps_attention_decode *op, int64_t row, int64_t spa
 
 static void attention_spans(const ps_attention_decode *op, int64_t begin, int64_t end) {
     for (int64_t row = 0, first = 0; row < op->rows && first < end; row++) {
-        int64_t last = first + spans_of(op->context_lens[row]);
+        int64_t last = first + spans_of(seen_by(op, row));
         for (int64_t item = begin > first ? begin : first; item < end && item < last; item++) {
             int64_t span = item - first;
             float *to = partial_of(op, row, span);
@@ -233,7 +253,7 @@ static void attention_merge(const ps_attention_decode *op, int64_t begin, int64_
     const int64_t span_floats = (int64_t)op->num_heads * (2 + dim);
     for (int64_t i = begin; i < end; i++) {
         int64_t row = i / op->num_heads, head = i % op->num_heads;
-        merge_spans(partial_of(op, row, 0) + head * (2 + dim), spans_of(op->context_lens[row]),
+        merge_spans(partial_of(op, row, 0) + head * (2 + dim), spans_of(seen_by(op, row)),
                     span_floats, dim, op->out + i * dim);
     }
 }

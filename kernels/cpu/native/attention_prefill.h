@@ -42,18 +42,24 @@ INLINE void load_tile(int format, const ps_attention_prefill *op, int kv_head, i
     }
 }
 
-/* Scores of one row to weights; the row's maximum, sum and values follow the new maximum. */
-INLINE void weigh_row(float *scores, int visible, float scale, float *largest, float *sum, float *out,
-                      int dim) {
+/* Scores of one row to weights, 0 outside of [begin, end); the row's maximum, sum and values follow
+ * the new maximum. */
+INLINE void weigh_row(float *scores, int begin, int end, const ps_attention_prefill *op,
+                      float *largest, float *sum, float *out) {
+    const int dim = op->head_dim;
     vf top = vf_set(*largest), total = vf_zero();
-    for (int j = 0; j < TILE_KEYS; j += VF_LANES)
-        vf_store(scores + j, vf_mul(vf_load(scores + j), vf_set(scale)));
-    for (int j = visible; j < TILE_KEYS; j++) scores[j] = -INFINITY;
+    for (int j = 0; j < TILE_KEYS; j += VF_LANES) {
+        vf score = vf_mul(vf_load(scores + j), vf_set(op->scale));
+        vf_store(scores + j, op->softcap > 0.0f ? vf_soft_cap(score, op->softcap) : score);
+    }
+    for (int j = 0; j < begin; j++) scores[j] = -INFINITY;
+    for (int j = end; j < TILE_KEYS; j++) scores[j] = -INFINITY;
     for (int j = 0; j < TILE_KEYS; j += VF_LANES) top = vf_max(top, vf_load(scores + j));
     float now = vf_max_lane(top), kept = expf(*largest - now);
     for (int j = 0; j < TILE_KEYS; j += VF_LANES)
         vf_store(scores + j, vf_exp(vf_sub(vf_load(scores + j), vf_set(now))));
-    for (int j = visible; j < TILE_KEYS; j++) scores[j] = 0.0f;
+    for (int j = 0; j < begin; j++) scores[j] = 0.0f;
+    for (int j = end; j < TILE_KEYS; j++) scores[j] = 0.0f;
     for (int j = 0; j < TILE_KEYS; j += VF_LANES) total = vf_add(total, vf_load(scores + j));
     *sum = *sum * kept + vf_sum(total);
     *largest = now;
@@ -61,6 +67,13 @@ INLINE void weigh_row(float *scores, int visible, float scale, float *largest, f
     for (int d = 0; d < dim; d += VF_LANES)
         vf_store(out + d, vf_mul(vf_load(out + d), vf_set(kept)));
 }
+
+/* The first key that the query at `position` sees. */
+INLINE int64_t first_key(const ps_attention_prefill *op, int64_t position) {
+    return op->window > 0 && position >= op->window ? position + 1 - op->window : 0;
+}
+
+INLINE int in_tile(int64_t key) { return (int)(key < 0 ? 0 : key < TILE_KEYS ? key : TILE_KEYS); }
 
 /* One head's queries against the tile that begins at key `first`. */
 static void attend_tile(const ps_attention_prefill *op, int head, int in_group, int64_t query,
@@ -72,15 +85,14 @@ static void attend_tile(const ps_attention_prefill *op, int head, int in_group, 
         gemm_rows(queries, dim, q, op->q_stride, tile->keys + j, TILE_KEYS, tile->scores + j, TILE_KEYS, 0);
     for (int i = 0; i < queries; i++) {
         int64_t position = op->context_len - op->num_queries + query + i;
-        int64_t seen = position + 1 - first;
-        int visible = (int)(seen < 0 ? 0 : seen < TILE_KEYS ? seen : TILE_KEYS);
+        int begin = in_tile(first_key(op, position) - first), end = in_tile(position + 1 - first);
         float *scores = tile->scores + i * TILE_KEYS;
-        if (visible == 0) { /* keys of later queries of this block only */
+        if (begin >= end) { /* keys that other queries of this block see */
             memset(scores, 0, TILE_KEYS * 4);
             continue;
         }
-        weigh_row(scores, visible, op->scale, tile->largest + in_group * TILE_QUERIES + i,
-                  tile->sum + in_group * TILE_QUERIES + i, out + i * dim, dim);
+        weigh_row(scores, begin, end, op, tile->largest + in_group * TILE_QUERIES + i,
+                  tile->sum + in_group * TILE_QUERIES + i, out + i * dim);
     }
     for (int d = 0; d < dim; d += GEMM_COLUMNS)
         gemm_rows(queries, TILE_KEYS, tile->scores, TILE_KEYS, tile->values + d, dim, out + d, dim, 1);
@@ -107,7 +119,8 @@ static void attention_prefill(const ps_attention_prefill *op, int64_t begin, int
             largest[i] = -INFINITY;
             sum[i] = 0.0f;
         }
-        for (int64_t first = 0; first < last_key; first += TILE_KEYS) {
+        const int64_t start = first_key(op, op->context_len - op->num_queries + query);
+        for (int64_t first = start; first < last_key; first += TILE_KEYS) {
             int count = (int)(last_key - first < TILE_KEYS ? last_key - first : TILE_KEYS);
             if (op->kv_format == PS_FP32) load_tile(PS_FP32, op, kv_head, first, count, &tile);
             else if (op->kv_format == PS_BF16) load_tile(PS_BF16, op, kv_head, first, count, &tile);

@@ -15,10 +15,11 @@ typedef enum {
     PS_LINEAR,
     PS_ROPE_STORE,
     PS_ATTENTION_DECODE,
-    PS_SILU_MUL,
+    PS_GATE_MUL,
     PS_TOP_K,
     PS_EXPAND,
     PS_ATTENTION_PREFILL,
+    PS_SOFT_CAP,
 } ps_kind;
 
 typedef enum { PS_FP32, PS_BF16, PS_FP16, PS_INT8, PS_INT4 } ps_format;
@@ -45,20 +46,25 @@ typedef struct {
 #define MAX_HEAD_DIM 256
 #define PS_BLOCK 32 /* inputs that share a scale of the quantized activations */
 
-/* out [T, num_in] = rows `ids` of the weight. */
+/* out [T, num_in] = scale * rows `ids` of the weight. */
 typedef struct {
     ps_op op;
     int64_t rows;
     ps_weight weight;
     const int64_t *ids;
+    float scale;
     float *out;
 } ps_embed;
 
-/* residual += delta (unless delta is null); out = RMSNorm(residual) * weight, [T, hidden]. */
+/* residual += delta, unless delta is null; out = RMSNorm(residual) * weight, unless out is null.
+ * A row of the residual is `parts` stretches of `hidden` floats, normed apart; rows lie `stride`
+ * floats from each other. Those of out, and of delta, which goes with one part only, are dense. */
 typedef struct {
     ps_op op;
     int64_t rows;
+    int64_t parts;
     int64_t hidden;
+    int64_t stride;
     float eps;
     const float *delta;
     float *residual;
@@ -116,7 +122,9 @@ typedef struct {
     int32_t head_dim;
     int32_t block_size;
     int64_t table_width;
+    int64_t window; /* keys a query sees, its own included; 0: all */
     float scale;
+    float softcap; /* scores become c * tanh(score / c); 0: not */
     const float *q;
     int32_t kv_format;
     const void *k_cache;
@@ -134,11 +142,13 @@ typedef struct {
     int64_t num_queries;
     int64_t context_len;
     int64_t q_stride;
+    int64_t window; /* as in decode */
     int32_t num_heads;
     int32_t num_kv_heads;
     int32_t head_dim;
     int32_t block_size;
     float scale;
+    float softcap;
     int32_t kv_format;
     const float *q;
     const void *k_cache;
@@ -147,14 +157,26 @@ typedef struct {
     float *out;
 } ps_attention_prefill;
 
-/* out [T, width] = silu(x[:, :width]) * x[:, width:]. */
+typedef enum { PS_SILU, PS_GELU_TANH } ps_activation;
+
+/* out [T, width] = act(x[:, :width]) * x[:, width:]. */
 typedef struct {
     ps_op op;
     int64_t rows;
     int64_t width;
+    int32_t activation;
     const float *x;
     float *out;
-} ps_silu_mul;
+} ps_gate_mul;
+
+/* x [T, width] = cap * tanh(x / cap), in place. */
+typedef struct {
+    ps_op op;
+    int64_t rows;
+    int64_t width;
+    float cap;
+    float *x;
+} ps_soft_cap;
 
 /* The k largest of each row, in order, and log(sum(exp((logits - largest) * inverse_temperature))).
  * Scratch: `largest` [T, groups of GROUP logits], `partial` [T, SLICES, 2]. */

@@ -37,7 +37,7 @@ static int64_t items_of(const ps_op *op, int phase, int64_t *bytes) {
     case PS_RMS_NORM: {
         const ps_rms_norm *n = (const ps_rms_norm *)op;
         *bytes = n->hidden * 8;
-        return phase == 0 ? n->rows : 0;
+        return phase == 0 ? n->rows * n->parts : 0;
     }
     case PS_LINEAR: {
         const ps_linear *l = (const ps_linear *)op;
@@ -67,10 +67,14 @@ static int64_t items_of(const ps_op *op, int phase, int64_t *bytes) {
         *bytes = a->head_dim * a->context_len * 4;
         return phase == 0 ? query_blocks(a) * a->num_kv_heads : 0;
     }
-    case PS_SILU_MUL: {
-        const ps_silu_mul *s = (const ps_silu_mul *)op;
+    case PS_GATE_MUL: {
+        const ps_gate_mul *g = (const ps_gate_mul *)op;
         *bytes = VF_LANES * 12;
-        return phase == 0 ? s->rows * gate_vectors(s) : 0;
+        return phase == 0 ? g->rows * gate_vectors(g) : 0;
+    }
+    case PS_SOFT_CAP: {
+        *bytes = CAP_CHUNK * 4;
+        return phase == 0 ? cap_chunks((const ps_soft_cap *)op) : 0;
     }
     case PS_TOP_K: {
         const ps_top_k *t = (const ps_top_k *)op;
@@ -104,7 +108,8 @@ static void run_items(const ps_op *op, int phase, int64_t begin, int64_t end) {
     case PS_ATTENTION_PREFILL:
         attention_prefill((const ps_attention_prefill *)op, begin, end);
         break;
-    case PS_SILU_MUL: silu_mul((const ps_silu_mul *)op, begin, end); break;
+    case PS_GATE_MUL: gate_mul((const ps_gate_mul *)op, begin, end); break;
+    case PS_SOFT_CAP: soft_cap((const ps_soft_cap *)op, begin, end); break;
     case PS_TOP_K:
         if (phase == 0) top_k_slices((const ps_top_k *)op, begin, end);
         else top_k_merge((const ps_top_k *)op, begin, end);

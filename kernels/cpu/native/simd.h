@@ -332,4 +332,11 @@ INLINE vf vf_exp(vf x) {
     return vf_scale_exponent(y, n);
 }
 
+/* cap * tanh(x / cap) = cap * (1 - 2 / (1 + e^(2 x / cap))); near 0 exact to cap's last place. */
+INLINE vf vf_soft_cap(vf x, float cap) {
+    vf e = vf_exp(vf_mul(x, vf_set(2.0f / cap)));
+    vf tanh = vf_sub(vf_set(1.0f), vf_div(vf_set(2.0f), vf_add(vf_set(1.0f), e)));
+    return vf_mul(vf_set(cap), tanh);
+}
+
 #endif

@@ -1,4 +1,4 @@
-/* Embedding, norm, rotation with KV store, gated activation: little work, split by rows and heads. */
+/* Embedding, norm, rotation with KV store, gated activation, soft-cap: little work, split by rows and heads. */
 #ifndef PS_SMALL_OPS_H
 #define PS_SMALL_OPS_H
 
@@ -10,13 +10,16 @@ static void embed(const ps_embed *op, int64_t begin, int64_t end) {
         float *out = op->out + row * op->weight.num_in;
         if (op->weight.format >= PS_INT8) embed_grouped(&op->weight, op->ids[row], out);
         else embed_dense(&op->weight, op->ids[row], out);
+        if (op->scale == 1.0f) continue;
+        for (int64_t i = 0; i < op->weight.num_in; i++) out[i] *= op->scale;
     }
 }
 
-static void rms_norm_row(const ps_rms_norm *op, int64_t row) {
-    const int64_t hidden = op->hidden;
-    float *x = op->residual + row * hidden, *out = op->out + row * hidden;
-    const float *delta = op->delta ? op->delta + row * hidden : 0;
+/* Items are parts of rows. */
+static void rms_norm_part(const ps_rms_norm *op, int64_t item) {
+    const int64_t hidden = op->hidden, row = item / op->parts, part = item % op->parts;
+    float *x = op->residual + row * op->stride + part * hidden, *out = op->out + item * hidden;
+    const float *delta = op->delta ? op->delta + item * hidden : 0;
     vf squares = vf_zero();
     float tail = 0.0f;
     int64_t i = 0;
@@ -32,6 +35,7 @@ static void rms_norm_row(const ps_rms_norm *op, int64_t row) {
         if (delta) x[i] += delta[i];
         tail += x[i] * x[i];
     }
+    if (!op->out) return;
     float factor = 1.0f / sqrtf((vf_sum(squares) + tail) / (float)hidden + op->eps);
     for (i = 0; i + VF_LANES <= hidden; i += VF_LANES)
         vf_store(out + i, vf_mul(vf_mul(vf_load(x + i), vf_set(factor)), vf_load(op->weight + i)));
@@ -39,7 +43,7 @@ static void rms_norm_row(const ps_rms_norm *op, int64_t row) {
 }
 
 static void rms_norm(const ps_rms_norm *op, int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; row++) rms_norm_row(op, row);
+    for (int64_t item = begin; item < end; item++) rms_norm_part(op, item);
 }
 
 /* One head: pairs (i, i + half) turned by the position's angle, the rest copied. */
@@ -98,33 +102,57 @@ static void rope_store(const ps_rope_store *op, int64_t begin, int64_t end) {
 }
 
 /* Vectors of one row; the last may be short. */
-INLINE int64_t gate_vectors(const ps_silu_mul *op) {
+INLINE int64_t gate_vectors(const ps_gate_mul *op) {
     return (op->width + VF_LANES - 1) / VF_LANES;
 }
 
-/* silu(g) * u = g * u / (1 + e^-g). */
-INLINE vf gated(const float *gate, const float *up) {
-    vf g = vf_load(gate);
-    vf sigmoid = vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), g))));
+/* silu(g) * u = g * u / (1 + e^-g). GELU's approximation by tanh is the same of another sigmoid:
+ * g / 2 * (1 + tanh(z)) = g / (1 + e^-2z), z = sqrt(2 / pi) * (g + 0.044715 g^3). */
+INLINE vf gated(int activation, const float *gate, const float *up) {
+    vf g = vf_load(gate), z = g;
+    if (activation == PS_GELU_TANH) {
+        vf cubic = vf_fma(vf_mul(g, g), vf_set(0.044715f), vf_set(1.0f));
+        z = vf_mul(vf_mul(g, cubic), vf_set(1.5957691216f)); /* 2 sqrt(2 / pi) */
+    }
+    vf sigmoid = vf_div(vf_set(1.0f), vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), z))));
     return vf_mul(vf_mul(g, sigmoid), vf_load(up));
 }
 
 /* Items are vectors of rows. */
-static void silu_mul(const ps_silu_mul *op, int64_t begin, int64_t end) {
+static void gate_mul(const ps_gate_mul *op, int64_t begin, int64_t end) {
     const int64_t vectors = gate_vectors(op);
     for (int64_t item = begin; item < end; item++) {
         int64_t row = item / vectors, i = item % vectors * VF_LANES, left = op->width - i;
         const float *gate = op->x + row * 2 * op->width + i;
         float *out = op->out + row * op->width + i;
         if (left >= VF_LANES) {
-            vf_store(out, gated(gate, gate + op->width));
+            vf_store(out, gated(op->activation, gate, gate + op->width));
             continue;
         }
         float padded[3][VF_LANES] = {{0}};
         memcpy(padded[0], gate, (size_t)left * 4);
         memcpy(padded[1], gate + op->width, (size_t)left * 4);
-        vf_store(padded[2], gated(padded[0], padded[1]));
+        vf_store(padded[2], gated(op->activation, padded[0], padded[1]));
         memcpy(out, padded[2], (size_t)left * 4);
+    }
+}
+
+#define CAP_CHUNK 1024 /* floats of an item */
+
+INLINE int64_t cap_chunks(const ps_soft_cap *op) {
+    return (op->rows * op->width + CAP_CHUNK - 1) / CAP_CHUNK;
+}
+
+/* Items are chunks of the whole. */
+static void soft_cap(const ps_soft_cap *op, int64_t begin, int64_t end) {
+    const int64_t all = op->rows * op->width;
+    for (int64_t item = begin; item < end; item++) {
+        float *x = op->x + item * CAP_CHUNK;
+        const int64_t left = all - item * CAP_CHUNK, count = left < CAP_CHUNK ? left : CAP_CHUNK;
+        int64_t i = 0;
+        for (; i + VF_LANES <= count; i += VF_LANES)
+            vf_store(x + i, vf_soft_cap(vf_load(x + i), op->cap));
+        for (; i < count; i++) x[i] = op->cap * tanhf(x[i] / op->cap);
     }
 }
 

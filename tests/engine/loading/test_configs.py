@@ -8,26 +8,33 @@ from typing import Any
 import pytest
 
 from engine.config import SamplingParams
-from engine.loading.checkpoint import CheckpointError, RopeScaling
+from engine.loading.checkpoint import CheckpointError, ModelConfig, Rope, RopeScaling
 from engine.loading.files import read_json
 from engine.loading.generation_defaults import DEFAULT_SAMPLING, default_sampling, token_ids
-from engine.loading.hf_config import hf_model_config
+from engine.models.registry import read_hf_config
 from tests.engine.loading.tiny_files import CONFIG
 
 PATH = Path("config.json")
 
 
-def parse(**changes: Any) -> Any:
+def parse(**changes: Any) -> ModelConfig:
     """The ModelConfig of the tiny config with fields changed or, at None, removed."""
     merged = {k: v for k, v in (CONFIG | changes).items() if v is not None}
-    return hf_model_config(merged, PATH)
+    return read_hf_config(merged, PATH)[1]
+
+
+def scaling_of(config: ModelConfig) -> RopeScaling | None:
+    """The RoPE scaling of the first layer."""
+    rope = config.layers[0].rope
+    assert rope is not None
+    return rope.scaling
 
 
 def test_defaults_follow_hugging_face() -> None:
     """What a config leaves out has the value transformers gives it."""
     config = parse(num_key_value_heads=None, rope_theta=None, rms_norm_eps=None)
-    assert (config.num_kv_heads, config.rope_theta, config.rms_norm_eps) == (4, 10_000.0, 1e-6)
-    assert (config.head_dim, config.rope_scaling, config.attention_bias) == (16, None, False)
+    assert (config.num_kv_heads, config.head_dim, config.rms_norm_eps) == (4, 16, 1e-6)
+    assert (config.layers[0].rope, config.attention_bias) == (Rope(10_000.0), False)
 
 
 def test_explicit_head_dim_and_biases_are_taken() -> None:
@@ -44,14 +51,13 @@ def test_explicit_head_dim_and_biases_are_taken() -> None:
 def test_rope_scaling_in_every_spelling(spelling: str, key: str) -> None:
     """Old and new names of the RoPE object mean the same."""
     config = parse(**{spelling: {key: "linear", "factor": 2.0}})
-    assert config.rope_scaling == RopeScaling(type="linear", factor=2.0)
+    assert scaling_of(config) == RopeScaling(type="linear", factor=2.0)
 
 
 def test_rope_parameters_carry_theta() -> None:
     """The new spelling moved rope_theta inside."""
     config = parse(rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 5e5})
-    assert config.rope_theta == 5e5
-    assert config.rope_scaling is None
+    assert config.layers[0].rope == Rope(5e5)
 
 
 def test_llama3_scaling_has_all_its_fields() -> None:
@@ -63,7 +69,7 @@ def test_llama3_scaling_has_all_its_fields() -> None:
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
-    assert parse(rope_scaling=rope).rope_scaling == RopeScaling(
+    assert scaling_of(parse(rope_scaling=rope)) == RopeScaling(
         type="llama3", factor=8.0, original_context_length=8192
     )
 
@@ -71,7 +77,7 @@ def test_llama3_scaling_has_all_its_fields() -> None:
 def test_yarn_scaling_has_all_its_fields() -> None:
     """Everything YaRN configs may set, and the context they fall back to."""
     rope = {"type": "yarn", "factor": 4, "beta_fast": 16, "mscale": 1.0, "truncate": False}
-    scaling = parse(rope_scaling=rope).rope_scaling
+    scaling = scaling_of(parse(rope_scaling=rope))
     assert scaling == RopeScaling(
         type="yarn",
         factor=4.0,
@@ -94,7 +100,7 @@ def test_yarn_scaling_has_all_its_fields() -> None:
         ({"hidden_size": 63}, "not a multiple of 4 heads"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers"),
         ({"num_key_value_heads": 3}, "share 3 key"),
-        ({"head_dim": 17}, "is odd"),
+        ({"head_dim": 17}, "needs pairs"),
         ({"rms_norm_eps": 5}, "rms_norm_eps"),
         ({"rope_theta": float("nan")}, "rope_theta"),
         ({"hidden_act": "relu"}, "'relu'"),
@@ -102,7 +108,7 @@ def test_yarn_scaling_has_all_its_fields() -> None:
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic'"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
         ({"rope_scaling": "linear"}, "not an object"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"partial_rotary_factor": 1.5}, "partial_rotary_factor"),
     ],
 )
 def test_faulty_field_is_named(changes: dict[str, Any], message: str) -> None:

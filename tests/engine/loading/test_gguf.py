@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from engine.loading.checkpoint import Checkpoint, CheckpointError, QuantizedBlocks, open_checkpoint
-from engine.loading.gguf_file import canonical_name, display_name
+from engine.loading.gguf_file import display_name
+from engine.loading.gguf_names import canonical_name
 from engine.starter import starter_model_path
 from tests.engine.loading import tiny_files
+from tests.engine.loading.test_configs import scaling_of
 from tests.golden.write_safetensors import hugging_face_name, unpermute_rope_rows
 
 Q = gguf.GGMLQuantizationType
@@ -108,7 +110,7 @@ def test_rope_factors_become_a_scaling(tmp_path: Path) -> None:
     factors = np.linspace(1, 8, tiny_files.HEAD_DIM // 2, dtype=np.float32)
     path = tiny_files.write_gguf(tmp_path / "t.gguf", tensors={"rope_freqs.weight": factors})
     checkpoint = open_checkpoint(str(path))
-    scaling = checkpoint.config.rope_scaling
+    scaling = scaling_of(checkpoint.config)
     assert scaling is not None
     assert scaling.frequency_factors == tuple(factors.tolist())
     assert "rope_freqs.weight" not in checkpoint.tensors
@@ -123,7 +125,7 @@ def test_yarn_factor_of_the_file_multiplies_yarns_own(tmp_path: Path) -> None:
         "llama.rope.scaling.attn_factor": 2.0,
     }
     path = tiny_files.write_gguf(tmp_path / "t.gguf", metadata=metadata)
-    scaling = open_checkpoint(str(path)).config.rope_scaling
+    scaling = scaling_of(open_checkpoint(str(path)).config)
     assert scaling is not None
     assert scaling.attention_factor == pytest.approx(2 * (0.1 * np.log(4) + 1))
     assert (scaling.type, scaling.original_context_length) == ("yarn", 32)
@@ -155,9 +157,13 @@ def test_display_name_is_the_stem_without_its_quantization(file_name: str, name:
 
 
 def test_names_of_other_tensors_stay() -> None:
-    """Only names of the architecture are translated."""
-    assert canonical_name("blk.12.ffn_down.weight") == "model.layers.12.mlp.down_proj.weight"
-    assert canonical_name("blk.0.attn_q_norm.weight") == "blk.0.attn_q_norm.weight"
+    """Only known names are translated, a family's own before those that all share."""
+    own = {"ffn_norm": "pre_feedforward_layernorm"}
+    assert canonical_name("blk.12.ffn_down.weight", {}) == "model.layers.12.mlp.down_proj.weight"
+    assert canonical_name("blk.0.ssm_conv1d.weight", {}) == "blk.0.ssm_conv1d.weight"
+    assert canonical_name("blk.1.ffn_norm.weight", own) == (
+        "model.layers.1.pre_feedforward_layernorm.weight"
+    )
 
 
 def test_path_with_spaces_and_other_scripts_opens(tmp_path: Path) -> None:
@@ -245,9 +251,11 @@ def test_absurd_headers_are_refused_at_once(tmp_path: Path, data: bytes, message
         ({"llama.block_count": 2**31}, r"llama\.block_count"),
         ({"llama.attention.head_count_kv": 3}, "share 3 key"),
         ({"llama.embedding_length": "wide"}, "embedding_length"),
-        ({"llama.rope.dimension_count": 8}, "head sizes differ"),
+        ({"llama.attention.value_length": 8}, "head sizes differ"),
+        ({"llama.rope.dimension_count": 7}, "needs pairs"),
         ({"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 2.0}, "longrope"),
-        ({"llama.expert_count": 8}, "mixture of experts"),
+        ({"llama.expert_count": 8}, "expert_used_count is missing"),
+        ({"llama.expert_count": 2, "llama.expert_used_count": 3}, "3 of 2 experts"),
         ({"split.count": 3}, "several GGUF files"),
         ({"general.alignment": 33}, "general.alignment"),
         ({"llama.context_length": 0}, "context_length"),
@@ -266,7 +274,7 @@ def test_unknown_architecture_lists_the_known_ones(tmp_path: Path) -> None:
     """A person sees what would work."""
     path = tiny_files.write_gguf(tmp_path / "t.gguf", architecture="mamba")
     with pytest.raises(
-        CheckpointError, match=r"'mamba' is not supported\. Known architectures: llama"
+        CheckpointError, match=r"'mamba' is not supported\. Known architectures: gemma2, .*llama"
     ):
         open_checkpoint(str(path))
 
@@ -275,7 +283,7 @@ def test_tensor_without_a_place_is_refused(tmp_path: Path) -> None:
     """A model with weights that would be left out is not run as if they did not matter."""
     extra = {"blk.0.attn_q_norm.weight": np.ones(tiny_files.HEAD_DIM, np.float32)}
     path = tiny_files.write_gguf(tmp_path / "t.gguf", tensors=extra)
-    with pytest.raises(CheckpointError, match="attn_q_norm"):
+    with pytest.raises(CheckpointError, match="q_norm"):
         open_checkpoint(str(path))
 
 

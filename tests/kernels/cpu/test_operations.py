@@ -96,6 +96,19 @@ def test_norms(kernels: KernelSet, rng: torch.Generator, hidden: int, rows: int)
     out = kernels.fused_add_rms_norm(x, residual, weight, 1e-6)
     assert torch.equal(residual, total)
     close(out, reference.rms_norm(total, weight, 1e-6), EXACT)
+    assert kernels.add(x, residual) is residual
+    assert torch.equal(residual, total + x)
+
+
+@pytest.mark.parametrize("head_dim", [3, 8, 20])
+def test_norms_of_heads(kernels: KernelSet, rng: torch.Generator, head_dim: int) -> None:
+    """Queries are a view into wider rows: each head apart, or all of a token together."""
+    q = torch.randn(5, 7, head_dim, generator=rng)[:, :4]
+    weight = torch.randn(head_dim, generator=rng)
+    close(kernels.rms_norm(q, weight, 1e-5), reference.rms_norm(q, weight, 1e-5), EXACT)
+    together, weights = q.flatten(1), torch.randn(4 * head_dim, generator=rng)
+    out = kernels.rms_norm(together, weights, 1e-5)
+    close(out, reference.rms_norm(together, weights, 1e-5), EXACT)
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)
@@ -227,6 +240,11 @@ def test_embedding(kernels: KernelSet, rng: torch.Generator, kind: str) -> None:
     prepared = kernels.prepare(weight)
     out = kernels.embedding(ids, prepared, torch.float32)
     torch.testing.assert_close(out, dequantize(weight)[ids], rtol=1e-6, atol=1e-6)
+    scaled = kernels.embedding(ids, prepared, torch.float32, 2.5)
+    torch.testing.assert_close(scaled, 2.5 * out)
+
+
+SEEN = [(0, 0.0), (130, 0.0), (16, 0.7), (0, 0.7)]  # window, soft-cap
 
 
 @pytest.mark.parametrize("heads", [(4, 4), (6, 2), (9, 3), (5, 1), (14, 2)])
@@ -259,15 +277,16 @@ def test_rope_store_and_attention(
     for cache, expected in zip(caches, expected_caches, strict=True):
         # FP32 sums of two products may differ in the last place, and then round to a neighbour.
         torch.testing.assert_close(cache, expected, rtol=1e-2, atol=1e-2)
-    out = kernels.attention_decode(rotated, *caches, tables, lengths, 0.3)
-    expected = reference.attention_decode(rotated, *caches, tables, lengths, 0.3)
-    close(out, expected, EXACT)
-    for row in range(4):
-        alone = slice(row, row + 1)
-        single = kernels.attention_decode(
-            rotated[alone], *caches, tables[alone], lengths[alone], 0.3
-        )
-        assert torch.equal(single, out[alone])
+    for seen in SEEN:
+        out = kernels.attention_decode(rotated, *caches, tables, lengths, 0.3, *seen)
+        expected = reference.attention_decode(rotated, *caches, tables, lengths, 0.3, *seen)
+        close(out, expected, EXACT)
+        for row in range(4):
+            alone = slice(row, row + 1)
+            single = kernels.attention_decode(
+                rotated[alone], *caches, tables[alone], lengths[alone], 0.3, *seen
+            )
+            assert torch.equal(single, out[alone])
 
 
 @pytest.mark.parametrize("heads", [(4, 4), (9, 3), (5, 1)])
@@ -293,16 +312,28 @@ def test_attention_prefill(
     ]
     wide = torch.randn(sum(counts), num_heads + 2, head_dim, generator=rng)
     q = wide[:, 1 : num_heads + 1]
-    out = kernels.attention_prefill(q, *caches, spans, 0.3)
-    close(out, reference.attention_prefill(q, *caches, spans, 0.3), EXACT)
+    for seen in SEEN:
+        out = kernels.attention_prefill(q, *caches, spans, 0.3, *seen)
+        close(out, reference.attention_prefill(q, *caches, spans, 0.3, *seen), EXACT)
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 100])
-def test_silu_and_mul(kernels: KernelSet, rng: torch.Generator, width: int) -> None:
+def test_gated_activations(kernels: KernelSet, rng: torch.Generator, width: int) -> None:
     """Also where the exponential leaves the range of FP32."""
     x = torch.randn(3, 2 * width, generator=rng) * 10
     x[0, 0], x[1, 0] = 200.0, -200.0
     close(kernels.silu_and_mul(x), reference.silu_and_mul(x), EXACT)
+    close(kernels.gelu_and_mul(x), reference.gelu_and_mul(x), EXACT)
+
+
+@pytest.mark.parametrize("width", [1, 8, 1003, 2048])
+def test_soft_cap(kernels: KernelSet, rng: torch.Generator, width: int) -> None:
+    """In place, over more than one chunk, far beyond the cap and close to 0."""
+    x = torch.randn(3, width, generator=rng) * 100
+    x[0, 0] = 1e-3
+    expected = reference.soft_cap(x.clone(), 30.0)
+    assert kernels.soft_cap(x, 30.0) is x
+    close(x, expected, EXACT)
 
 
 @pytest.mark.parametrize("k", [1, 3, 64])

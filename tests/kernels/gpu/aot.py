@@ -31,11 +31,11 @@ from kernels.gpu import (
     attention_decode,
     attention_prefill,
     dequantize,
+    gate_and_mul,
     linear_int4,
     linear_int8,
     rms_norm,
     rope_store_kv,
-    silu_and_mul,
     split_k,
 )
 from kernels.gpu.launch import OPTIONS, dot_dtype
@@ -122,10 +122,10 @@ def builds() -> list[Build]:
         ),
         Build(
             "silu_and_mul",
-            silu_and_mul.silu_and_mul_kernel,
+            gate_and_mul.gate_and_mul_kernel,
             _pointers("x:bf16 out:bf16") | _integers("x_stride width"),
-            {"BLOCK": silu_and_mul.BLOCK},
-            silu_and_mul.WARPS,
+            {"GELU": False, "BLOCK": gate_and_mul.BLOCK},
+            gate_and_mul.WARPS,
         ),
         Build(
             "rope_store_kv",
@@ -211,10 +211,11 @@ def builds() -> list[Build]:
                 dequantize.WARPS,
             )
         )
-    for name, dtype, queries in (
-        ("64 queries", BF16, 64),
-        ("128 queries", BF16, 2048),
-        ("FP32", torch.float32, 2048),
+    for name, dtype, queries, seen in (
+        ("64 queries", BF16, 64, {"WINDOW": 0, "SOFTCAP": 0.0}),
+        ("128 queries", BF16, 2048, {"WINDOW": 0, "SOFTCAP": 0.0}),
+        ("FP32", torch.float32, 2048, {"WINDOW": 0, "SOFTCAP": 0.0}),
+        ("window and soft-cap", BF16, 2048, {"WINDOW": 4096, "SOFTCAP": 50.0}),
     ):
         block_m, block_n, warps, stages = attention_prefill.tile(128, dtype, queries)
         kind = "bf16" if dtype == BF16 else "fp32"
@@ -229,14 +230,19 @@ def builds() -> list[Build]:
                 )
                 | {"scale_log2": "fp32"},
                 {"SHARE": 4, "BLOCK_M": block_m, "BLOCK_N": block_n, "STAGES": stages}
+                | seen
                 | head
                 | {"DOT": dot_dtype(dtype)},
                 warps,
                 ("num_queries", "context_len"),
-                name == "128 queries",
+                name in ("128 queries", "window and soft-cap"),
             )
         )
-    for name, dtype in (("splits", BF16), ("splits in FP32", torch.float32)):
+    for name, dtype, seen in (
+        ("splits", BF16, {"WINDOW": 0, "SOFTCAP": 0.0}),
+        ("splits in FP32", torch.float32, {"WINDOW": 0, "SOFTCAP": 0.0}),
+        ("window and soft-cap", BF16, {"WINDOW": 4096, "SOFTCAP": 50.0}),
+    ):
         block_n, warps, stages = attention_decode.tile(128, dtype)
         kind = "bf16" if dtype == BF16 else "fp32"
         found.append(
@@ -254,6 +260,7 @@ def builds() -> list[Build]:
                 | {"scale_log2": "fp32"},
                 {"SHARE": 4, "HEAD_BLOCKS": 1, "BLOCK_H": 16, "BLOCK_N": block_n}
                 | {"STAGES": stages}
+                | seen
                 | head
                 | {"DOT": dot_dtype(dtype)},
                 warps,
@@ -267,7 +274,7 @@ def builds() -> list[Build]:
             attention_decode.merge_splits_kernel,
             _pointers("parts:fp32 log_sums:fp32 context_lens:i64 out:bf16")
             | _integers("num_heads num_splits"),
-            {"HEAD_DIM": 128, "BLOCK_SPLITS": attention_decode.MAX_SPLITS}
+            {"WINDOW": 0, "HEAD_DIM": 128, "BLOCK_SPLITS": attention_decode.MAX_SPLITS}
             | {"BLOCK_N": block_n, "BLOCK_DIM": 128},
             attention_decode.MERGE_WARPS,
             ("num_splits",),

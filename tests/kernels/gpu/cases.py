@@ -87,6 +87,15 @@ def fused_add_rms_norm(rig: Rig, dtype: torch.dtype, rows: int, hidden: int) -> 
     check(actual, expected, tolerances.added(dtype))
 
 
+def norm_of_heads(rig: Rig, dtype: torch.dtype, heads: int, head_dim: int) -> None:
+    """Each head's norm, the heads a view into wider rows."""
+    x, weight = rig.randn(3, heads + 2, head_dim, dtype=dtype), rig.randn(head_dim)
+    expected = reference.rms_norm(x[:, :heads].float(), weight, EPS)
+    device_x, device_weight = rig.put(x, weight)
+    actual = rig.ops.rms_norm(device_x[:, :heads], device_weight, EPS)
+    check(actual, expected, tolerances.elementwise(dtype))
+
+
 def silu_and_mul(rig: Rig, dtype: torch.dtype, rows: int, width: int) -> None:
     """Gate and up halves of one row."""
     x = 3 * rig.randn(rows, 2 * width, dtype=dtype)
@@ -95,6 +104,13 @@ def silu_and_mul(rig: Rig, dtype: torch.dtype, rows: int, width: int) -> None:
     assert actual.dtype == dtype
     # torch rounds silu(gate) before it multiplies: one more rounding, where it is under test.
     check(actual, expected, tolerances.added(dtype))
+
+
+def gelu_and_mul(rig: Rig, dtype: torch.dtype, rows: int, width: int) -> None:
+    """The same with GELU."""
+    x = 3 * rig.randn(rows, 2 * width, dtype=dtype)
+    actual = rig.ops.gelu_and_mul(*rig.put(x))
+    check(actual, reference.gelu_and_mul(x.float()), tolerances.added(dtype))
 
 
 def rope_and_store_kv(
@@ -273,6 +289,8 @@ def paged(
 
 
 Heads = tuple[int, int, int]
+Seen = tuple[int, float]  # window and soft-cap
+ALL: Seen = (0, 0.0)
 
 
 def attention_prefill(
@@ -282,6 +300,7 @@ def attention_prefill(
     heads: Heads,
     block_size: int,
     spans: Sequence[tuple[int, int]],
+    seen: Seen = ALL,
 ) -> None:
     """Spans (queries, context) that are whole prompts, chunks after a prefix and single tokens."""
     num_heads, num_kv_heads, head_dim = heads
@@ -290,13 +309,14 @@ def attention_prefill(
     q = rig.randn(sum(count for count, _ in spans), num_heads, head_dim, dtype=dtype)
     scale = head_dim**-0.5
     expected = reference.attention_prefill(
-        q.float(), cache.k_cache, cache.v_cache, _spans(spans, cache.tables), scale
+        q.float(), cache.k_cache, cache.v_cache, _spans(spans, cache.tables), scale, *seen
     )
     device_tables = rig.put(*cache.tables)
     actual = rig.ops.attention_prefill(
         *rig.put(q, cache.k_cache.to(cache_dtype), cache.v_cache.to(cache_dtype)),
         _spans(spans, device_tables),
         scale,
+        *seen,
     )
     assert actual.dtype == dtype
     check(actual, expected, tolerances.attention(dtype))
@@ -318,6 +338,7 @@ def attention_decode(
     heads: Heads,
     block_size: int,
     lengths: Sequence[int],
+    seen: Seen = ALL,
 ) -> None:
     """Rows of unequal length in a table wider than any; a row alone gives the very same."""
     num_heads, num_kv_heads, head_dim = heads
@@ -331,15 +352,17 @@ def attention_decode(
     scale = head_dim**-0.5
     # The reference multiplies what lies behind a row's context by zero, hence no NaN for it.
     clean = [torch.nan_to_num(part) for part in (cache.k_cache, cache.v_cache)]
-    expected = reference.attention_decode(q.float(), *clean, tables[:, :width], context_lens, scale)
+    expected = reference.attention_decode(
+        q.float(), *clean, tables[:, :width], context_lens, scale, *seen
+    )
     caches = rig.put(cache.k_cache.to(cache_dtype), cache.v_cache.to(cache_dtype))
     device_q, device_tables, device_lens = rig.put(q, tables, context_lens)
-    actual = rig.ops.attention_decode(device_q, *caches, device_tables, device_lens, scale)
+    actual = rig.ops.attention_decode(device_q, *caches, device_tables, device_lens, scale, *seen)
     assert actual.dtype == dtype
     check(actual, expected, tolerances.attention(dtype))
     if len(lengths) > 1:
         alone = rig.ops.attention_decode(
-            device_q[1:2], *caches, device_tables[1:2], device_lens[1:2], scale
+            device_q[1:2], *caches, device_tables[1:2], device_lens[1:2], scale, *seen
         )
         torch.testing.assert_close(alone, actual[1:2], rtol=0, atol=0)
 
@@ -365,6 +388,8 @@ def _small_cases() -> dict[str, Case]:
             add(fused_add_rms_norm, dtype, rows, hidden)
         for rows, width in ((1, 1), (3, 64), (1, 123), (2, 1536)):
             add(silu_and_mul, dtype, rows, width)
+        add(gelu_and_mul, dtype, 2, 123)
+        add(norm_of_heads, dtype, 3, 20)
         for tokens, heads, dims in (
             (1, (4, 4), (8, 8)),
             (3, (10, 2), (10, 4)),
@@ -388,6 +413,9 @@ def _small_cases() -> dict[str, Case]:
             ((20, 1, 16), 16, (33, 70)),
         ):
             add(attention_decode, dtype, dtype, heads, size, lengths)
+        for seen in ((7, 0.0), (40, 1.5), (0, 1.5)):
+            add(attention_prefill, dtype, dtype, (4, 2, 16), 4, ((9, 9), (70, 130)), seen)
+            add(attention_decode, dtype, dtype, (4, 2, 16), 4, (130, 39, 1), seen)
     for kind in ("int8 by channel", "int4 groups of 32"):
         add(embedding, kind, FP16)
     add(rope_and_store_kv, FP16, BF16, 3, (4, 2), (16, 16))
@@ -417,6 +445,8 @@ def _large_cases() -> dict[str, Case]:
                 add(linear, "int4 groups of 32", dtype, rows, shape)
         add(attention_prefill, dtype, dtype, (32, 8, 128), 16, ((1000, 1000), (300, 5003)))
         add(attention_decode, dtype, dtype, (32, 8, 128), 16, (16384, 1, 4097))
+        add(attention_prefill, dtype, dtype, (8, 4, 256), 16, ((1000, 5003),), (4096, 50.0))
+        add(attention_decode, dtype, dtype, (8, 4, 256), 16, (16384, 1, 4097), (4096, 50.0))
         add(fused_add_rms_norm, dtype, 513, 4096)
         add(silu_and_mul, dtype, 513, 14336)
     return cases

@@ -38,7 +38,9 @@ BUDGETS = {
     "dequantize, INT8": (64, 1.0),
     "dequantize, INT4": (96, 1.0),
     "attention_prefill, 128 queries": (232, 0.6),
+    "attention_prefill, window and soft-cap": (255, 0.6),
     "attention_decode, splits": (128, 0.6),
+    "attention_decode, window and soft-cap": (128, 0.6),
     "attention_decode, merge": (64, 0.4),
 }
 
