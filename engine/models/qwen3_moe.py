@@ -24,7 +24,10 @@ def from_hf(config: HfConfig) -> ModelConfig:
         qk_norm="head",
         layers=tuple(with_mlp(index, layer) for index, layer in enumerate(model.layers)),
         experts=config.experts(
-            "num_experts", "moe_intermediate_size", config.flag("norm_topk_prob", False)
+            # transformers 5 writes the name that its other families have.
+            "num_local_experts" if "num_local_experts" in config else "num_experts",
+            "moe_intermediate_size",
+            config.flag("norm_topk_prob", False),
         ),
     )
 

@@ -79,6 +79,22 @@ class Rig:
             rows.append(self.model.logits(hidden))
         return torch.cat(rows)
 
+    @torch.inference_mode()
+    def decode_forced(self, ids: list[int], num_prefill: int) -> torch.Tensor:
+        """Logits [n, vocab] of recorded decode steps, fed the ids behind the first ones."""
+        sequence = self.start(ids[:num_prefill], len(ids))
+        self.step()
+        rows = []
+        for token in ids[num_prefill:]:
+            sequence.token_ids[-1] = token  # whatever was sampled
+            step = self.scheduler.schedule()
+            logits, _ = self.runner._decode_step(1, 1).run([sequence])
+            rows.append(logits[0].clone())
+            self.scheduler.commit(step)
+            sequence.token_ids.append(0)
+        self.scheduler.remove(sequence)
+        return torch.stack(rows)
+
     def start(
         self, prompt: list[int], max_tokens: int, sampling: SamplingParams | None = None
     ) -> Sequence:

@@ -1,6 +1,6 @@
 """Make the golden files with Hugging Face transformers, in an environment of its own.
 
-    python tests/golden/make_golden.py [--gguf FILE] [smollm2] [tokenizer] [tiny] [sampler]
+    python tests/golden/make_golden.py [--gguf FILE] [smollm2] [tokenizer] [tiny] [families] [sampler]
 
 README.md in this folder says how to make that environment and what each file holds.
 """
@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 
 import torch
+from make_families import write_families
 from make_sampler import write_sampler
 from make_smollm2 import write_smollm2
 from make_tiny import write_tiny
@@ -18,7 +19,7 @@ from make_tokenizer import write_tokenizer
 from transformers.utils import logging
 from write_safetensors import find_starter_gguf
 
-PARTS = ("smollm2", "tokenizer", "tiny", "sampler")
+PARTS = ("smollm2", "tokenizer", "tiny", "families", "sampler")
 
 
 def main() -> None:
@@ -41,6 +42,8 @@ def main() -> None:
 def _make(part: str, gguf_path: Path | None, out: Path) -> None:
     if part == "tiny":
         write_tiny(out / "tiny")
+    elif part == "families":
+        write_families(out / "families")
     elif part == "sampler":
         write_sampler(out)
     elif part == "tokenizer":

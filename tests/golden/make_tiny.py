@@ -101,7 +101,7 @@ def write_tiny(out: Path) -> None:
     """Write every case's folder and the tokenizer they share; replaces what `out` holds."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    _write_tokenizer(out)
+    write_tokenizer(out)
     for number, (name, case) in enumerate(CASES.items()):
         folder = out / name
         model = _random_model(case, seed=1000 + number)
@@ -199,8 +199,8 @@ def _write_golden(model: LlamaForCausalLM, case: Case, folder: Path, seed: int) 
     assert min(distinct) >= GREEDY_TOKENS // 2, f"{folder.name} repeats itself: choose a new seed"
 
 
-def _write_tokenizer(out: Path) -> None:
-    """Byte-level, no merges: token id = byte value, then the special tokens; BOS in front."""
+def write_tokenizer(out: Path) -> None:
+    """Into a folder: byte-level, no merges: token id = byte value, then the special tokens; BOS in front."""
     alphabet = bytes_to_unicode()
     vocab = {alphabet[byte]: byte for byte in range(256)}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
