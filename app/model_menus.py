@@ -13,7 +13,13 @@ from PySide6.QtWidgets import QLabel, QMenu, QWidget, QWidgetAction
 
 from app.engine_link.worker import EngineProblem
 from app.telemetry.format import count, memory
-from engine.config import EngineConfig, MemoryEstimate, ModelInfo, WeightFormatInfo
+from engine.config import (
+    EngineConfig,
+    MemoryEstimate,
+    ModelInfo,
+    WeightFormatInfo,
+    kv_pool_bytes,
+)
 from engine.events import ModelLoaded
 
 SMALLEST_CONTEXT = 512
@@ -194,7 +200,7 @@ class ModelMenus(QObject):
             label = FORMAT_NAMES.get(format_name, format_name.upper())
             if name == "auto":
                 label = self.tr("Automatic ({0})").format(label)
-            size = kv_bytes_per_token(model, format_name) * context
+            size = kv_pool_size(model, format_name, context)
             action.setText(f"{label}\t{memory(size).text}")
             action.setToolTip(self.tr("For {0} tokens of context").format(count(context)))
             action.setChecked(name == wanted.kv_format)
@@ -205,7 +211,8 @@ class ModelMenus(QObject):
         for tokens in context_choices(model.model, present):
             action = self._choice(menu, group, {"context_length": tokens})
             label = self.tr("{0} tokens").format(count(tokens))
-            action.setText(f"{label}\t{memory(tokens * model.kv_bytes_per_token).text}")
+            size = kv_pool_size(model, model.config.kv_format, tokens)
+            action.setText(f"{label}\t{memory(size).text}")
             action.setChecked(tokens == present)
         custom = menu.addAction(self.tr("Custom…"))
         custom.triggered.connect(self.custom_context_requested)
@@ -288,7 +295,8 @@ def thread_choices(cores: int, present: int | None) -> list[int]:
     return sorted(choices)
 
 
-def kv_bytes_per_token(model: ModelLoaded, kv_format: str) -> int:
-    """What a token takes in another KV format: as in the present one, by element size."""
+def kv_pool_size(model: ModelLoaded, kv_format: str, context: int) -> int:
+    """Bytes that a context takes in another KV format: as in the present one, by element size."""
     present = ELEMENT_BYTES[model.config.kv_format]
-    return model.kv_bytes_per_token * ELEMENT_BYTES[kv_format] // present
+    size = kv_pool_bytes(model.kv_groups, model.config, context)
+    return size * ELEMENT_BYTES[kv_format] // present

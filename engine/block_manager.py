@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections import OrderedDict
+from collections.abc import Sequence as Specs
 from collections.abc import Sequence as TokenIds
+from dataclasses import dataclass
 
 from engine.kv_cache import NULL_BLOCK
 from engine.sequence import Sequence
@@ -44,6 +46,10 @@ class BlockPool:
     def find(self, name: bytes) -> int | None:
         """The block that holds this prefix, if it still does."""
         return self._by_hash.get(name)
+
+    def holding(self, name: bytes) -> int:
+        """The block of a prefix that was found just now."""
+        return self._by_hash[name]
 
     def is_free(self, block: int) -> bool:
         """Whether nobody references the block."""
@@ -97,16 +103,37 @@ class BlockPool:
             self._hashes[block] = None
 
 
-class BlockManager:
-    """Block tables of sequences over all cache groups."""
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    """The blocks of a cache group, and how many of the latest tokens its layers look at."""
 
-    def __init__(
-        self, num_groups: int, num_blocks: int, block_size: int, prefix_caching: bool
-    ) -> None:
+    num_blocks: int
+    window: int | None = None
+
+    def first_needed(self, num_computed_tokens: int) -> int:
+        """The first token that what follows the computed ones still looks at."""
+        if self.window is None:
+            return 0
+        return max(0, num_computed_tokens + 1 - self.window)
+
+
+class BlockManager:
+    """Block tables of sequences over all cache groups.
+
+    A table has an entry for every block of the sequence. Blocks that have left a group's window
+    are given back as the sequence goes on: their entries are the null block.
+    """
+
+    def __init__(self, specs: Specs[PoolSpec], block_size: int, prefix_caching: bool) -> None:
         self.block_size = block_size
-        self.num_blocks = num_blocks
         self._prefix_caching = prefix_caching
-        self._pools = [BlockPool(num_blocks) for _ in range(num_groups)]
+        self._specs = specs
+        self._pools = [BlockPool(spec.num_blocks) for spec in specs]
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of the smallest group."""
+        return min(pool.num_blocks for pool in self._pools)
 
     @property
     def num_free_blocks(self) -> int:
@@ -117,56 +144,71 @@ class BlockManager:
         """Blocks that hold `num_tokens` tokens."""
         return -(-num_tokens // self.block_size)
 
-    def admit(self, sequence: Sequence) -> bool:
-        """Give a sequence blocks for all its tokens, re-using a computed prefix.
+    def admit(self, sequence: Sequence, max_chunk: int) -> bool:
+        """Give a sequence blocks, re-using a computed prefix.
 
-        Sets `num_computed_tokens` to the tokens found, at most all but the last, which must be
+        Of groups that look at everything it gets those of all its tokens, of windowed groups those
+        of its first chunk of at most `max_chunk` tokens; `grow` gets the rest. Sets
+        `num_computed_tokens` to the tokens found, at most all but the last, which must be
         computed for its logits. False, and nothing taken, when there are too few blocks.
         """
         tokens = sequence.token_ids
         names = self._prefix_names(tokens) if self._prefix_caching else []
-        found = [self._match(pool, names) for pool in self._pools]
-        num_shared = min(len(blocks) for blocks in found)
-        needed = self.blocks_for(len(tokens)) - num_shared
-        for pool, blocks in zip(self._pools, found, strict=True):
-            revived = sum(pool.is_free(block) for block in blocks[:num_shared])
-            if needed + revived > pool.num_free:
+        num_shared = self._num_shared(names)
+        computed = num_shared * self.block_size
+        chunk_end = min(len(tokens), computed + max_chunk)
+        tables, missing = [], []
+        for spec, pool in zip(self._specs, self._pools, strict=True):
+            first = self._first_block(spec, computed)
+            shared = [pool.holding(name) for name in names[first:num_shared]]
+            end = len(tokens) if spec.window is None else chunk_end
+            needed = self.blocks_for(end) - num_shared
+            if needed + sum(map(pool.is_free, shared)) > pool.num_free:
                 return False
-        sequence.block_tables = []
-        for pool, blocks in zip(self._pools, found, strict=True):
-            for block in blocks[:num_shared]:
-                pool.share(block)
-            table = blocks[:num_shared] + [pool.take() for _ in range(needed)]
-            sequence.block_tables.append(table)
+            tables.append([NULL_BLOCK] * first + shared)
+            missing.append(needed)
+        for pool, table, needed in zip(self._pools, tables, missing, strict=True):
+            for block in table:
+                if block != NULL_BLOCK:
+                    pool.share(block)
+            table.extend(pool.take() for _ in range(needed))
+        sequence.block_tables = tables
+        sequence.first_blocks = [self._first_block(spec, computed) for spec in self._specs]
         sequence.block_names = names[:num_shared]
-        sequence.num_computed_tokens = num_shared * self.block_size
+        sequence.num_computed_tokens = computed
         return True
 
-    def can_grow(self, sequence: Sequence) -> bool:
+    def can_grow(self, sequence: Sequence, num_tokens: int) -> bool:
         """Whether `grow` would succeed."""
-        return self._missing_blocks(sequence) <= self.num_free_blocks
+        needed = self.blocks_for(num_tokens)
+        return all(
+            needed - len(table) <= pool.num_free
+            for pool, table in zip(self._pools, sequence.block_tables, strict=True)
+        )
 
-    def grow(self, sequence: Sequence) -> None:
-        """Give a running sequence blocks for all its tokens. Call only after `can_grow`."""
-        missing = self._missing_blocks(sequence)
+    def grow(self, sequence: Sequence, num_tokens: int) -> None:
+        """Give a running sequence blocks for `num_tokens` tokens. Call only after `can_grow`."""
+        needed = self.blocks_for(num_tokens)
         for pool, table in zip(self._pools, sequence.block_tables, strict=True):
-            table.extend(pool.take() for _ in range(missing))
+            table.extend(pool.take() for _ in range(needed - len(table)))
 
     def commit(self, sequence: Sequence) -> None:
-        """Name the blocks that computed tokens have filled, so that others may find them."""
-        if not self._prefix_caching:
-            return
-        size, names = self.block_size, sequence.block_names
-        for index in range(len(names), sequence.num_computed_tokens // size):
-            tokens = sequence.token_ids[index * size : (index + 1) * size]
-            names.append(hash_block(names[-1] if names else _ROOT, tokens))
-            for pool, table in zip(self._pools, sequence.block_tables, strict=True):
-                pool.name(table[index], names[-1])
+        """Name the blocks that computed tokens have filled, and give back those left behind."""
+        if self._prefix_caching:
+            self._name_blocks(sequence)
+        for number, (spec, pool) in enumerate(zip(self._specs, self._pools, strict=True)):
+            table, first = sequence.block_tables[number], sequence.first_blocks[number]
+            first_needed = self._first_block(spec, sequence.num_computed_tokens)
+            for index in range(first, first_needed):
+                pool.release(table[index])
+                table[index] = NULL_BLOCK
+            sequence.first_blocks[number] = max(first, first_needed)
 
     def release(self, sequence: Sequence) -> None:
         """Give a sequence's blocks back, the tail first so that it is taken first."""
-        for pool, table in zip(self._pools, sequence.block_tables, strict=True):
-            for block in reversed(table):
+        tables = zip(self._pools, sequence.block_tables, sequence.first_blocks, strict=True)
+        for pool, table, first in tables:
+            for block in reversed(table[first:]):
                 pool.release(block)
         sequence.block_tables = []
         sequence.block_names = []
@@ -181,8 +223,16 @@ class BlockManager:
         for pool in self._pools:
             pool.check_integrity()
 
-    def _missing_blocks(self, sequence: Sequence) -> int:
-        return self.blocks_for(len(sequence.token_ids)) - len(sequence.block_tables[0])
+    def _first_block(self, spec: PoolSpec, num_computed_tokens: int) -> int:
+        return spec.first_needed(num_computed_tokens) // self.block_size
+
+    def _name_blocks(self, sequence: Sequence) -> None:
+        size, names = self.block_size, sequence.block_names
+        for index in range(len(names), sequence.num_computed_tokens // size):
+            tokens = sequence.token_ids[index * size : (index + 1) * size]
+            names.append(hash_block(names[-1] if names else _ROOT, tokens))
+            for pool, table in zip(self._pools, sequence.block_tables, strict=True):
+                pool.name(table[index], names[-1])
 
     def _prefix_names(self, tokens: list[int]) -> list[bytes]:
         """Names of the full blocks of all tokens but the last."""
@@ -193,12 +243,13 @@ class BlockManager:
             names.append(parent)
         return names
 
-    @staticmethod
-    def _match(pool: BlockPool, names: list[bytes]) -> list[int]:
-        blocks: list[int] = []
-        for name in names:
-            block = pool.find(name)
-            if block is None:
-                break
-            blocks.append(block)
-        return blocks
+    def _num_shared(self, names: list[bytes]) -> int:
+        """The longest prefix, in blocks, of which every group still has what it looks at."""
+        best = [True] * (len(names) + 1)
+        for spec, pool in zip(self._specs, self._pools, strict=True):
+            run = 0  # blocks found in a row up to here
+            for count, name in enumerate(names, start=1):
+                run = run + 1 if pool.find(name) is not None else 0
+                first = self._first_block(spec, count * self.block_size)
+                best[count] &= run >= count - first
+        return max(count for count, found in enumerate(best) if found)

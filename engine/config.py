@@ -175,6 +175,44 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class KVGroupSize:
+    """What layers that look equally far keep; `window` is in tokens, None: everything."""
+
+    bytes_per_token: int  # all layers of the group
+    window: int | None = None
+
+    def bytes(self, num_tokens: int) -> int:
+        """What a text of `num_tokens` tokens takes, those left behind not counted."""
+        seen = num_tokens if self.window is None else min(num_tokens, self.window)
+        return self.bytes_per_token * seen
+
+    def pool_blocks(self, config: EngineConfig, num_tokens: int) -> int:
+        """Blocks of the pool when groups that look at everything hold `num_tokens` tokens.
+
+        A sequence never holds more of a windowed group than its window, the chunk that is being
+        computed, and a block for the ends of those.
+        """
+        whole = -(-num_tokens // config.block_size)
+        if self.window is None:
+            return whole
+        most = -(-(self.window + config.max_num_batched_tokens) // config.block_size) + 1
+        return min(whole, most * config.max_num_seqs)
+
+
+def kv_pool_bytes(groups: tuple[KVGroupSize, ...], config: EngineConfig, num_tokens: int) -> int:
+    """Bytes of the pools of all groups."""
+    return sum(
+        group.pool_blocks(config, num_tokens) * config.block_size * group.bytes_per_token
+        for group in groups
+    )
+
+
+def kv_bytes(groups: tuple[KVGroupSize, ...], num_tokens: int) -> int:
+    """Bytes of all groups for a text of `num_tokens` tokens."""
+    return sum(group.bytes(num_tokens) for group in groups)
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryEstimate:
     """What loading a config will take, in bytes, before anything is loaded.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.config import EngineConfig, MemoryEstimate, ModelInfo
+from engine.config import EngineConfig, KVGroupSize, MemoryEstimate, ModelInfo
 
 FinishReason = Literal["stop", "length", "context_full", "cancelled", "failed"]
 Phase = Literal["prefill", "decode", "mixed"]
@@ -51,7 +51,7 @@ class ModelLoaded:
     warmup_s: float
     weight_bytes: int
     kv_bytes_reserved: int
-    kv_bytes_per_token: int
+    kv_groups: tuple[KVGroupSize, ...]
     kernels: str  # e.g. "torch", "native AVX512-VNNI"
     device_name: str  # e.g. "CPU", "NVIDIA H200"
     threads: int

@@ -7,9 +7,12 @@ read and write it, and no sequence owns it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
+from engine.config import KVGroupSize
 
 NULL_BLOCK = 0
 
@@ -44,14 +47,19 @@ class KVCacheGroup:
         """Bytes one token takes in all layers of the group."""
         return self.spec.bytes_per_token * len(self.layers)
 
+    @property
+    def size(self) -> KVGroupSize:
+        """What others than the engine are told of it."""
+        return KVGroupSize(self.bytes_per_token, self.spec.window)
+
 
 class KVCache:
-    """The blocks of all groups, allocated once for `num_blocks` blocks beside the null block."""
+    """The blocks of all groups, allocated once: `num_blocks` of each group, and the null block."""
 
     def __init__(
         self,
         groups: tuple[KVCacheGroup, ...],
-        num_blocks: int,
+        num_blocks: Sequence[int],
         block_size: int,
         device: torch.device,
     ) -> None:
@@ -63,14 +71,14 @@ class KVCache:
         for number, group in enumerate(groups):
             self._groups |= dict.fromkeys(group.layers, number)
             spec = group.spec
-            shape = (num_blocks + 1, block_size, spec.num_kv_heads, spec.head_dim)
+            shape = (num_blocks[number] + 1, block_size, spec.num_kv_heads, spec.head_dim)
             # In one piece, so that large pages cover it.
             entries = torch.zeros(len(group.layers), 2, *shape, dtype=spec.dtype, device=device)
             for layer, (keys, values) in zip(group.layers, entries, strict=True):
                 self._layers[layer] = (keys, values)
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of a layer, each [num_blocks + 1, block_size, Hk, D]."""
+        """Keys and values of a layer, each [the group's blocks + 1, block_size, Hk, D]."""
         return self._layers[index]
 
     def group_of(self, layer: int) -> int:
@@ -78,16 +86,9 @@ class KVCache:
         return self._groups[layer]
 
     @property
-    def bytes_per_token(self) -> int:
-        """Bytes one token takes in all layers."""
-        return sum(group.bytes_per_token for group in self.groups)
-
-    @property
-    def bytes_per_block(self) -> int:
-        """Bytes one block of every group takes."""
-        return self.bytes_per_token * self.block_size
-
-    @property
     def reserved_bytes(self) -> int:
-        """The whole pool, the null block not counted: what the context length costs up front."""
-        return self.num_blocks * self.bytes_per_block
+        """All pools, null blocks not counted: what the context length costs up front."""
+        return sum(
+            blocks * self.block_size * group.bytes_per_token
+            for blocks, group in zip(self.num_blocks, self.groups, strict=True)
+        )

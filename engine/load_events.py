@@ -30,7 +30,7 @@ def model_loaded(loaded: LoadedModel) -> ModelLoaded:
         warmup_s=facts.warmup_s,
         weight_bytes=facts.weight_bytes,
         kv_bytes_reserved=facts.kv_bytes_reserved,
-        kv_bytes_per_token=facts.kv_bytes_per_token,
+        kv_groups=facts.kv_groups,
         kernels=facts.kernels,
         device_name=facts.device,
         threads=facts.threads,

@@ -24,6 +24,7 @@ from engine.config import (
     MemoryEstimate,
     Message,
     ModelInfo,
+    kv_bytes,
 )
 from engine.detokenizer import Detokenizer
 from engine.devices import default_threads
@@ -413,8 +414,8 @@ class LocalSession:
     def _kv_bytes(self, sequence: Sequence) -> tuple[int, int]:
         """Bytes of the cache that hold tokens of the sequence, and bytes of its blocks."""
         facts = self._require_model().facts
-        used = sequence.num_computed_tokens * facts.kv_bytes_per_token
-        return used, len(sequence.block_tables[0]) * facts.kv_bytes_per_block
+        used = kv_bytes(facts.kv_groups, sequence.num_computed_tokens)
+        return used, facts.kv_bytes_allocated(sequence.held_blocks)
 
     def _freed_by_unload(self) -> int:
         if self._loaded is None:

@@ -12,8 +12,11 @@ from engine.config import (
     DEFAULT_CONTEXT_LENGTH,
     WEIGHT_FORMATS,
     EngineConfig,
+    KVGroupSize,
     MemoryEstimate,
     WeightFormatInfo,
+    kv_bytes,
+    kv_pool_bytes,
 )
 from engine.decode_step import RANKED
 from engine.loading.checkpoint import Checkpoint
@@ -85,43 +88,40 @@ def workspace_bytes(checkpoint: Checkpoint, config: EngineConfig) -> int:
 def estimate(
     checkpoint: Checkpoint,
     config: EngineConfig,
-    kv_bytes_per_token: Callable[[str], int],
+    kv_groups: Callable[[str], tuple[KVGroupSize, ...]],
     device: torch.device,
     freed_by_unload: int,
 ) -> MemoryEstimate:
-    """What loading `config` takes and what would fit; `kv_bytes_per_token` is by weight format."""
+    """What loading `config` takes and what would fit; `kv_groups` is by weight format."""
     available = available_bytes(device)
     context = config.context_length or _default_context(
-        checkpoint, config, kv_bytes_per_token, available + freed_by_unload
+        checkpoint, config, kv_groups, available + freed_by_unload
     )
-    per_token = kv_bytes_per_token(config.weight_format)
+    groups = kv_groups(config.weight_format)
     weights = weight_bytes(checkpoint, config.weight_format)
     workspace = workspace_bytes(checkpoint, config)
     budget = available + freed_by_unload
     own = checkpoint.config.context_length
-    contexts = [c for c in _choices(own) if weights + workspace + c * per_token <= budget]
+    contexts = [
+        c for c in _choices(own) if weights + workspace + kv_pool_bytes(groups, config, c) <= budget
+    ]
     formats = [
         f
         for f in WEIGHT_FORMATS
-        if weight_bytes(checkpoint, f) + workspace + context * kv_bytes_per_token(f) <= budget
+        if weight_bytes(checkpoint, f) + workspace + kv_pool_bytes(kv_groups(f), config, context)
+        <= budget
     ]
     return MemoryEstimate(
         weight_bytes=weights,
-        kv_bytes=pool_tokens(config, context) * per_token,
+        kv_bytes=kv_pool_bytes(groups, config, config.kv_pool_tokens or context),
         workspace_bytes=workspace,
         freed_by_unload_bytes=freed_by_unload,
         available_bytes=available,
         context_length=context,
-        kv_bytes_per_token=per_token,
+        kv_bytes_per_token=kv_bytes(groups, 1),
         fitting_contexts=tuple(sorted(contexts, reverse=True)),
         fitting_weight_formats=tuple(formats),
     )
-
-
-def pool_tokens(config: EngineConfig, context_length: int) -> int:
-    """Tokens the KV pool holds, whole blocks."""
-    tokens = config.kv_pool_tokens or context_length
-    return -(-tokens // config.block_size) * config.block_size
 
 
 def weight_format_infos(checkpoint: Checkpoint) -> tuple[WeightFormatInfo, ...]:
@@ -162,15 +162,15 @@ def stored_format(checkpoint: Checkpoint) -> str:
 def _default_context(
     checkpoint: Checkpoint,
     config: EngineConfig,
-    kv_bytes_per_token: Callable[[str], int],
+    kv_groups: Callable[[str], tuple[KVGroupSize, ...]],
     budget: int,
 ) -> int:
     """The smallest of 4,096, the model's own context and what fits."""
     wanted = min(DEFAULT_CONTEXT_LENGTH, checkpoint.config.context_length)
     left = budget - weight_bytes(checkpoint, config.weight_format)
     left -= workspace_bytes(checkpoint, config)
-    per_token = kv_bytes_per_token(config.weight_format)
-    fitting = [c for c in _choices(wanted) if c * per_token <= left]
+    groups = kv_groups(config.weight_format)
+    fitting = [c for c in _choices(wanted) if kv_pool_bytes(groups, config, c) <= left]
     return max(fitting, default=min(wanted, CONTEXT_CHOICES[0]))
 
 

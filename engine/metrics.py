@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.config import KVGroupSize, kv_bytes
 from engine.events import FinishReason, RequestMetrics
 from engine.sequence import Sequence
 
@@ -23,11 +24,18 @@ class LoadedFacts:
     context_length: int
     kernels: str
     weight_bytes: int
-    kv_bytes_per_token: int
-    kv_bytes_per_block: int
+    kv_groups: tuple[KVGroupSize, ...]
+    block_size: int
     kv_bytes_reserved: int
     threads: int
     warmup_s: float
+
+    def kv_bytes_allocated(self, blocks: list[int]) -> int:
+        """Bytes of so many blocks of each group."""
+        return sum(
+            count * self.block_size * group.bytes_per_token
+            for count, group in zip(blocks, self.kv_groups, strict=False)
+        )
 
 
 def request_metrics(
@@ -66,8 +74,8 @@ def request_metrics(
         itl_p95_ms=p95,
         itl_p99_ms=p99,
         e2el_ms=_ms(sequence.t_send_ns, stamps[-1]) if stamps else None,
-        kv_bytes_used=sequence.peak_kv_tokens * facts.kv_bytes_per_token,
-        kv_bytes_allocated=sequence.peak_kv_blocks * facts.kv_bytes_per_block,
+        kv_bytes_used=kv_bytes(facts.kv_groups, sequence.peak_kv_tokens),
+        kv_bytes_allocated=facts.kv_bytes_allocated(sequence.peak_kv_blocks),
         weight_bytes=facts.weight_bytes,
         peak_memory_bytes=peak_memory_bytes,
         temperature=params.temperature,

@@ -10,14 +10,21 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine import memory
-from engine.block_manager import BlockManager
+from engine.block_manager import BlockManager, PoolSpec
 from engine.chat_template import ChatTemplate
-from engine.config import KV_FORMATS, EngineConfig, GenerationRequest, MemoryEstimate, ModelInfo
+from engine.config import (
+    KV_FORMATS,
+    EngineConfig,
+    GenerationRequest,
+    KVGroupSize,
+    MemoryEstimate,
+    ModelInfo,
+)
 from engine.costs import ModelCosts
 from engine.device_peaks import DevicePeaks, measure_peaks, stored_peaks
 from engine.devices import describe_device, resolve_device, unusable_gpu_notice
 from engine.events import LoadProgress, LoadStage
-from engine.kv_cache import KVCache
+from engine.kv_cache import KVCache, KVCacheGroup
 from engine.loading.checkpoint import Checkpoint
 from engine.loading.weight_source import WeightSource
 from engine.metrics import LoadedFacts
@@ -101,13 +108,13 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """What loading would take on the config's device. Raises EngineError."""
 
-    def kv_bytes_per_token(weight_format: str) -> int:
+    def groups(weight_format: str) -> tuple[KVGroupSize, ...]:
         kv_format = memory.resolve_kv_format(weight_format, config.kv_format)
-        groups = kv_cache_groups(checkpoint.config, _KV_DTYPES[kv_format])
-        return sum(group.bytes_per_token for group in groups)
+        found = kv_cache_groups(checkpoint.config, _KV_DTYPES[kv_format])
+        return tuple(group.size for group in found)
 
     device = resolve_device(config.device)
-    return memory.estimate(checkpoint, config, kv_bytes_per_token, device, freed_by_unload)
+    return memory.estimate(checkpoint, config, groups, device, freed_by_unload)
 
 
 def load_model(
@@ -206,9 +213,12 @@ class _Load:
         config = self._config
         groups = kv_cache_groups(self._checkpoint.config, _KV_DTYPES[config.kv_format])
         size = config.block_size
-        num_blocks = memory.pool_tokens(config, self._estimate.context_length) // size
+        tokens = config.kv_pool_tokens or self._estimate.context_length
+        num_blocks = [group.size.pool_blocks(config, tokens) for group in groups]
         self._cache = KVCache(groups, num_blocks, size, self._device)
-        self._blocks = BlockManager(len(groups), num_blocks, size, config.prefix_caching)
+        pools = zip(num_blocks, groups, strict=True)
+        specs = [PoolSpec(blocks, group.spec.window) for blocks, group in pools]
+        self._blocks = BlockManager(specs, size, config.prefix_caching)
         self._scheduler = Scheduler(
             self._blocks, config.max_num_seqs, config.max_num_batched_tokens
         )
@@ -252,7 +262,7 @@ class _Load:
             runner=self._runner,
             blocks=self._blocks,
             scheduler=self._scheduler,
-            costs=_costs(self._model, self._checkpoint, self._cache.bytes_per_token),
+            costs=_costs(self._model, self._cache.groups),
             peaks=self._peaks,
             peak_flops=self._peaks.matmul_flops[_dtype_name(self._dense_dtype)],
             facts=self._facts(warmup_s=time.perf_counter() - loaded_at),
@@ -269,8 +279,8 @@ class _Load:
             context_length=self._estimate.context_length,
             kernels=self._kernels.name,
             weight_bytes=self._source.weight_bytes,
-            kv_bytes_per_token=self._cache.bytes_per_token,
-            kv_bytes_per_block=self._cache.bytes_per_block,
+            kv_groups=tuple(group.size for group in self._cache.groups),
+            block_size=self._cache.block_size,
             kv_bytes_reserved=self._cache.reserved_bytes,
             threads=self._threads,
             warmup_s=warmup_s,
@@ -300,18 +310,17 @@ def _dtype_name(dtype: torch.dtype) -> str:
     return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
 
 
-def _costs(model: DecoderModel, checkpoint: Checkpoint, kv_bytes_per_token: int) -> ModelCosts:
+def _costs(model: DecoderModel, groups: tuple[KVCacheGroup, ...]) -> ModelCosts:
     linears = [linear for layer in model.layers for linear in layer.linears]
-    config = checkpoint.config
+    config = model.config
     return ModelCosts(
         layer_parameters=sum(linear.num_parameters for linear in linears),
         head_parameters=model.head.num_parameters,
         layer_bytes=sum(linear.num_bytes for linear in linears),
         head_bytes=model.head.num_bytes,
-        num_layers=config.num_layers,
         num_heads=config.num_heads,
         head_dim=config.head_dim,
-        kv_bytes_per_token=kv_bytes_per_token,
+        kv_groups=tuple((len(group.layers), group.size) for group in groups),
     )
 
 

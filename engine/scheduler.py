@@ -84,12 +84,12 @@ class Scheduler:
         step = ScheduledStep()
         self._schedule_decode(step)
         budget = self._max_num_batched_tokens - len(step.decode)
-        for sequence in self._running:
+        for sequence in list(self._running):
             if budget and not sequence.is_decoding and sequence not in step.exhausted:
-                budget -= self._add_chunk(step, sequence, budget)
+                budget -= self._continue(step, sequence, budget)
         while budget and self._waiting and len(self._running) < self._max_num_seqs:
             sequence = self._waiting[0]
-            if not self._blocks.admit(sequence):
+            if not self._blocks.admit(sequence, budget):
                 if not self._running:
                     self._waiting.popleft()
                     step.exhausted.append(sequence)
@@ -113,17 +113,22 @@ class Scheduler:
         self._blocks.check_integrity()
         assert all(not s.block_tables for s in self._waiting), "a waiting sequence holds blocks"
         for sequence in self._running:
-            held = len(sequence.block_tables[0]) * self._blocks.block_size
-            assert sequence.num_computed_tokens <= held, "tokens computed outside of blocks"
+            for table in sequence.block_tables:
+                held = len(table) * self._blocks.block_size
+                assert sequence.num_computed_tokens <= held, "tokens computed outside of blocks"
 
     def _schedule_decode(self, step: ScheduledStep) -> None:
         for sequence in list(self._running):
             if sequence not in self._running or not sequence.is_decoding:
                 continue
-            while not self._blocks.can_grow(sequence) and self._running[-1] is not sequence:
+            num_tokens = len(sequence.token_ids)
+            while (
+                not self._blocks.can_grow(sequence, num_tokens)
+                and self._running[-1] is not sequence
+            ):
                 self._preempt(self._running[-1])
-            if self._blocks.can_grow(sequence):
-                self._blocks.grow(sequence)
+            if self._blocks.can_grow(sequence, num_tokens):
+                self._blocks.grow(sequence, num_tokens)
                 step.decode.append(sequence)
             elif len(self._running) == 1:
                 step.exhausted.append(sequence)
@@ -138,6 +143,15 @@ class Scheduler:
         self.num_preemptions += 1
         self._waiting.appendleft(sequence)
 
+    def _continue(self, step: ScheduledStep, sequence: Sequence, budget: int) -> int:
+        """The next chunk of a running prompt; windowed groups may lack the blocks, and it waits."""
+        end = sequence.num_computed_tokens + min(sequence.num_uncomputed_tokens, budget)
+        if not self._blocks.can_grow(sequence, end):
+            self._preempt(sequence)
+            return 0
+        self._blocks.grow(sequence, end)
+        return self._add_chunk(step, sequence, budget)
+
     @staticmethod
     def _add_chunk(step: ScheduledStep, sequence: Sequence, budget: int) -> int:
         num_tokens = min(sequence.num_uncomputed_tokens, budget)
@@ -147,5 +161,6 @@ class Scheduler:
     def _advance(self, sequence: Sequence, num_tokens: int) -> None:
         sequence.num_computed_tokens += num_tokens
         sequence.peak_kv_tokens = max(sequence.peak_kv_tokens, sequence.num_computed_tokens)
-        sequence.peak_kv_blocks = max(sequence.peak_kv_blocks, len(sequence.block_tables[0]))
+        held, peak = sequence.held_blocks, sequence.peak_kv_blocks
+        sequence.peak_kv_blocks = list(map(max, held, peak)) if peak else held
         self._blocks.commit(sequence)

@@ -24,14 +24,15 @@ class Sequence:
     token_ids: list[int] = field(init=False)
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0
-    block_tables: list[list[int]] = field(default_factory=list)
+    block_tables: list[list[int]] = field(default_factory=list)  # a cache group each
+    first_blocks: list[int] = field(default_factory=list)  # the first that is held, by group
     block_names: list[bytes] = field(default_factory=list)
     t_first_scheduled_ns: int | None = None
     t_prefill_done_ns: int | None = None
     t_tokens_ns: list[int] = field(default_factory=list)
     num_preemptions: int = 0
     peak_kv_tokens: int = 0
-    peak_kv_blocks: int = 0
+    peak_kv_blocks: list[int] = field(default_factory=list)  # by group
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.prompt_ids)
@@ -55,6 +56,14 @@ class Sequence:
     def num_completion_tokens(self) -> int:
         """How many tokens were sampled so far."""
         return len(self.token_ids) - len(self.prompt_ids)
+
+    @property
+    def held_blocks(self) -> list[int]:
+        """Cache blocks it holds, by group."""
+        return [
+            len(table) - first
+            for table, first in zip(self.block_tables, self.first_blocks, strict=True)
+        ]
 
     @property
     def num_uncomputed_tokens(self) -> int:

@@ -16,7 +16,7 @@ from app.answer_errors import longer_contexts
 from app.appearance import Appearance, theme_choice
 from app.cards import CardAction, CardStack, CardText
 from app.engine_link.controller import EngineState
-from app.model_menus import context_choices, kv_bytes_per_token, thread_choices
+from app.model_menus import context_choices, kv_pool_size, thread_choices
 from app.run_bar import RunBar, RunValues, run_values
 from app.sampling import SAMPLING_SETTINGS, effective_sampling, parse
 from app.sampling_popover import SamplingPopover
@@ -24,7 +24,7 @@ from app.settings.schema import MAX_TOKENS, SEED, TEMPERATURE, TOP_P, Setting
 from app.settings.store import Settings
 from app.status_line import StatusLine
 from app.theme import load_theme
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig, KVGroupSize, SamplingParams
 from engine.events import ModelLoaded
 from tests.fakes.figures import estimate, loaded_model, model_info, resolve
 
@@ -163,8 +163,17 @@ def test_thread_choices() -> None:
 
 def test_kv_bytes_follow_the_element_size() -> None:
     """FP32 takes twice what BF16 does: 46,080 bytes a token for this model."""
-    assert kv_bytes_per_token(loaded(), "bf16") == 23_040
-    assert kv_bytes_per_token(loaded(), "fp32") == 46_080
+    assert kv_pool_size(loaded(), "bf16", 1600) == 1600 * 23_040
+    assert kv_pool_size(loaded(), "fp32", 1600) == 1600 * 46_080
+
+
+def test_windowed_layers_take_no_more_than_their_windows() -> None:
+    """A quarter of the layers keeps all, the others 1,024 tokens and a chunk for each chat."""
+    config = replace(loaded().config, max_num_seqs=2, max_num_batched_tokens=512)
+    model = replace(loaded(), config=config, kv_groups=(KVGroupSize(100), KVGroupSize(300, 1024)))
+    kept = 2 * ((1024 + 512) // 16 + 1) * 16
+    assert kv_pool_size(model, "bf16", 160_000) == 100 * 160_000 + 300 * kept
+    assert kv_pool_size(model, "bf16", 1600) == 400 * 1600
 
 
 @pytest.mark.parametrize(

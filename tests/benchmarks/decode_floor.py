@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from engine.config import EngineConfig, GenerationRequest
+from engine.config import EngineConfig, GenerationRequest, kv_bytes
 from engine.events import ModelLoaded, TokenEvent
 from engine.kv_cache import KVCache
 from engine.load_blocking import load_or_raise
@@ -84,7 +84,7 @@ def growth(args: argparse.Namespace) -> list[Row]:
                 steps[context].append(_decode_ms(session, prompt[:context], args.generate))
                 bandwidth.append(data.numel() * 4 / read_ms(data))
     return [
-        _growth_row(context, steps, loaded.kv_bytes_per_token, statistics.median(bandwidth))
+        _growth_row(context, steps, kv_bytes(loaded.kv_groups, 1), statistics.median(bandwidth))
         for context in args.contexts[1:]
     ]
 
@@ -155,10 +155,10 @@ def _lone_step(model: DecoderModel) -> Callable[[], float]:
     """Milliseconds of a decode step of one sequence, the same at each call."""
     groups = kv_cache_groups(model.config, torch.bfloat16)
     blocks = LARGE_CONTEXT // BLOCK_SIZE
-    runner = ModelRunner(model, KVCache(groups, blocks, BLOCK_SIZE, CPU), LARGE_CONTEXT, 1)
+    runner = ModelRunner(model, KVCache(groups, [blocks], BLOCK_SIZE, CPU), LARGE_CONTEXT, 1)
     request = GenerationRequest("r", prompt_ids=(1,))
     sequence = Sequence(request, [1] * LARGE_CONTEXT, 1, 0, 0, "")
-    sequence.block_tables = [list(range(1, blocks + 1))]
+    sequence.block_tables, sequence.first_blocks = [list(range(1, blocks + 1))], [0]
 
     def step() -> float:
         start = time.perf_counter()

@@ -69,7 +69,7 @@ class Chat:
     def __post_init__(self) -> None:
         device, blocks = self.model.device, -(-self.context // BLOCK_SIZE)
         groups = kv_cache_groups(self.model.config, self.cache_dtype)
-        self.cache = KVCache(groups, blocks, BLOCK_SIZE, device)
+        self.cache = KVCache(groups, [blocks], BLOCK_SIZE, device)
         # Blocks in an order that nothing may rely on.
         self.table = (torch.randperm(blocks) + 1).to(device)
         self.ids, self.positions = (

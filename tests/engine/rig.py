@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from engine.block_manager import BlockManager
-from engine.config import GenerationRequest, SamplingParams
+from engine.block_manager import BlockManager, PoolSpec
+from engine.config import EngineConfig, GenerationRequest, SamplingParams
 from engine.kv_cache import KVCache
 from engine.layers.attention_metadata import PrefillMetadata
 from engine.loading.checkpoint import open_checkpoint
@@ -51,18 +51,23 @@ class Rig:
         for _ in self.model.load(source, self.config.context_length):
             pass
         groups = kv_cache_groups(self.config, kv_dtype)
-        self.cache = KVCache(groups, num_blocks, block_size, CPU)
-        self.blocks = BlockManager(len(groups), num_blocks, block_size, prefix_caching)
-        self.scheduler = Scheduler(self.blocks, max_num_seqs, budget)
-        self.runner = ModelRunner(
-            self.model, self.cache, num_blocks * block_size, max_num_seqs, cancel
+        self.cache = KVCache(groups, [num_blocks] * len(groups), block_size, CPU)
+        limits = EngineConfig(
+            "", block_size=block_size, max_num_seqs=max_num_seqs, max_num_batched_tokens=budget
         )
+        tokens = num_blocks * block_size
+        self.specs = [
+            PoolSpec(group.size.pool_blocks(limits, tokens), group.spec.window) for group in groups
+        ]
+        self.blocks = BlockManager(self.specs, block_size, prefix_caching)
+        self.scheduler = Scheduler(self.blocks, max_num_seqs, budget)
+        self.runner = ModelRunner(self.model, self.cache, tokens, max_num_seqs, cancel)
 
     @torch.inference_mode()
     def teacher_forced(self, ids: list[int], chunk: int) -> torch.Tensor:
         """Logits [n, vocab] of every position, the prompt fed in chunks over shuffled blocks."""
         size = self.cache.block_size
-        table = torch.randperm(self.cache.num_blocks)[: -(-len(ids) // size)] + 1
+        table = torch.randperm(self.cache.num_blocks[0])[: -(-len(ids) // size)] + 1
         rows = []
         for start in range(0, len(ids), chunk):
             end = min(start + chunk, len(ids))
@@ -83,15 +88,19 @@ class Rig:
     def decode_forced(self, ids: list[int], num_prefill: int) -> torch.Tensor:
         """Logits [n, vocab] of recorded decode steps, fed the ids behind the first ones."""
         sequence = self.start(ids[:num_prefill], len(ids))
-        self.step()
+        while not sequence.num_completion_tokens:
+            self.step()
         rows = []
         for token in ids[num_prefill:]:
             sequence.token_ids[-1] = token  # whatever was sampled
             step = self.scheduler.schedule()
-            logits, _ = self.runner._decode_step(1, 1).run([sequence])
-            rows.append(logits[0].clone())
+            assert sequence in step.decode
+            row = step.decode.index(sequence)
+            logits, _ = self.runner._decode_step(len(step.decode), 1).run(step.decode)
+            rows.append(logits[row].clone())
             self.scheduler.commit(step)
-            sequence.token_ids.append(0)
+            for decoded in step.decode:
+                decoded.token_ids.append(0)
         self.scheduler.remove(sequence)
         return torch.stack(rows)
 

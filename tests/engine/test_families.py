@@ -44,6 +44,27 @@ def test_logits_are_those_of_transformers(file: str, chunk: int, kernels: str) -
     close(rig.decode_forced(ids, num_prefill), golden["decode_logits"])
 
 
+@pytest.mark.parametrize("name", ["mistral", "qwen2_window", "gemma2", "gemma3"])
+@pytest.mark.parametrize("budget", [5, 16])
+def test_blocks_left_behind_by_a_window_are_not_missed(name: str, budget: int) -> None:
+    """Two texts in chunks, in pools that hold little more than the windows, one cut short."""
+    path = FAMILIES / name
+    with np.load(path / "golden.npz") as data:
+        golden = dict(data)
+    ids = golden["input_ids"].tolist()
+    num_prefill = len(golden["prefill_logits"])
+    rig = Rig(path, block_size=4, num_blocks=60, max_num_seqs=2, budget=budget)
+    windowed = [spec for spec in rig.specs if spec.window is not None]
+    assert windowed
+    assert max(spec.num_blocks for spec in windowed) < 2 * len(ids) // 4
+    other = rig.start(ids[7:50], 3)
+    close(rig.decode_forced(ids, num_prefill), golden["decode_logits"])
+    rig.scheduler.remove(other)
+    again = rig.decode_forced(ids, num_prefill)
+    close(again, golden["decode_logits"])
+    rig.blocks.check_integrity()
+
+
 def test_every_known_family_has_a_golden_case() -> None:
     """Llama's are in tiny/; each other family is here, and as GGUF where GGUF knows it."""
     names = {open_checkpoint(str(path.parent)).config.architecture for path in _configs()}

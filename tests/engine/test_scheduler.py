@@ -3,8 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.block_manager import BlockManager
-from engine.config import GenerationRequest
+from engine.block_manager import BlockManager, PoolSpec
+from engine.config import EngineConfig, GenerationRequest, KVGroupSize
+from engine.kv_cache import NULL_BLOCK
 from engine.scheduler import ScheduledStep, Scheduler
 from engine.sequence import Sequence
 
@@ -28,10 +29,19 @@ def run_step(scheduler: Scheduler, next_id: int = 1) -> ScheduledStep:
 
 
 def fixture(
-    num_blocks: int = 8, max_num_seqs: int = 4, budget: int = 16, prefix_caching: bool = True
+    num_blocks: int = 8,
+    max_num_seqs: int = 4,
+    budget: int = 16,
+    prefix_caching: bool = True,
+    windows: tuple[int, ...] = (),
 ) -> tuple[Scheduler, BlockManager]:
-    """A scheduler over a small pool."""
-    blocks = BlockManager(1, num_blocks, BLOCK, prefix_caching)
+    """A scheduler over a small pool, and over small ones of windowed groups."""
+    limits = EngineConfig(
+        "", block_size=BLOCK, max_num_seqs=max_num_seqs, max_num_batched_tokens=budget
+    )
+    sizes = (KVGroupSize(1), *(KVGroupSize(1, window) for window in windows))
+    specs = [PoolSpec(s.pool_blocks(limits, num_blocks * BLOCK), s.window) for s in sizes]
+    blocks = BlockManager(specs, BLOCK, prefix_caching)
     return Scheduler(blocks, max_num_seqs, budget), blocks
 
 
@@ -144,13 +154,15 @@ def test_a_lone_sequence_that_fills_the_pool_is_reported() -> None:
     ),
     num_blocks=st.integers(5, 12),
     budget=st.integers(4, 20),
+    windows=st.sampled_from([(), (3,), (5, 9), (40,)]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_books_balance_after_any_history(
-    actions: list[tuple[str, int, int]], num_blocks: int, budget: int
+    actions: list[tuple[str, int, int]], num_blocks: int, budget: int, windows: tuple[int, ...]
 ) -> None:
     """Budgets hold, blocks are never shared wrongly, and all of them come back."""
-    scheduler, blocks = fixture(num_blocks, max_num_seqs=3, budget=budget)
+    scheduler, blocks = fixture(num_blocks, max_num_seqs=3, budget=budget, windows=windows)
+    free = [pool.num_free for pool in blocks._pools]
     live: list[Sequence] = []
     for kind, number, variant in actions:
         if kind == "add":
@@ -167,19 +179,60 @@ def test_books_balance_after_any_history(
             for sequence in step.exhausted:
                 scheduler.remove(sequence)
                 live.remove(sequence)
+            check_windows(step, windows)
         scheduler.check_integrity()
     for sequence in live:
         scheduler.remove(sequence)
     scheduler.check_integrity()
-    assert blocks.num_free_blocks == num_blocks
+    assert [pool.num_free for pool in blocks._pools] == free
     assert not scheduler.sequences
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(8, 12))
-@settings(max_examples=100, deadline=None)
-def test_everyone_finishes(lengths: list[int], num_blocks: int) -> None:
+def check_windows(step: ScheduledStep, windows: tuple[int, ...]) -> None:
+    """Every token that the next one still looks at has a block, all before those have none."""
+    for sequence in step.sequences:
+        if not sequence.block_tables:
+            continue
+        computed = sequence.num_computed_tokens
+        for table, window in zip(sequence.block_tables[1:], windows, strict=True):
+            first = max(0, computed + 1 - window) // BLOCK
+            assert set(table[:first]) <= {NULL_BLOCK}
+            assert NULL_BLOCK not in table[first : -(-computed // BLOCK)]
+
+
+def test_a_prefix_hit_needs_what_the_window_still_sees() -> None:
+    """The end of a prefix is enough for a windowed group; without it the hit is shorter."""
+    scheduler, blocks = fixture(16, budget=40, windows=(5,))
+    first = make(list(range(30)))
+    scheduler.add(first)
+    run_step(scheduler)
+    assert first.first_blocks == [0, 6]
+    again = make([*range(28), 90, 91])
+    scheduler.add(again)
+    run_step(scheduler)
+    assert again.num_cached_tokens == 28
+    assert again.block_tables[1][:6] == [NULL_BLOCK] * 6
+    assert again.block_tables[0][:7] == first.block_tables[0][:7]
+    windowed = blocks._pools[1]
+    for name in again.block_names[4:7]:
+        windowed._forget(windowed.holding(name))
+    third = make([*range(28), 70, 71])
+    scheduler.add(third)
+    run_step(scheduler)
+    assert third.num_cached_tokens == 16
+    blocks.check_integrity()
+
+
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=5),
+    st.integers(8, 12),
+    st.sampled_from([(), (4,), (6, 11)]),
+)
+@settings(max_examples=200, deadline=None)
+def test_everyone_finishes(lengths: list[int], num_blocks: int, windows: tuple[int, ...]) -> None:
     """Whatever is preempted, each sequence that fits alone gets all its tokens."""
-    scheduler, blocks = fixture(num_blocks, max_num_seqs=4, budget=8)
+    scheduler, blocks = fixture(num_blocks, max_num_seqs=4, budget=8, windows=windows)
+    free = [pool.num_free for pool in blocks._pools]
     sequences = [make([i * 50 + j for j in range(n)], name=str(i)) for i, n in enumerate(lengths)]
     for sequence in sequences:
         scheduler.add(sequence)
@@ -193,4 +246,4 @@ def test_everyone_finishes(lengths: list[int], num_blocks: int) -> None:
         if not scheduler.sequences:
             break
     assert not scheduler.sequences, "someone starved"
-    assert blocks.num_free_blocks == num_blocks
+    assert [pool.num_free for pool in blocks._pools] == free

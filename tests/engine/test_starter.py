@@ -15,7 +15,7 @@ import torch
 from engine.config import EngineConfig, GenerationRequest, Message
 from engine.events import Event, GenerationFinished, ModelLoaded
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
-from engine.loading.weight_source import head_format, read_weight
+from engine.loading.weight_source import kept_format, read_weight
 from engine.local_session import LocalSession
 from engine.starter import starter_model_path
 from kernels.weights import GroupedWeight, dequantize
@@ -134,9 +134,7 @@ def test_stored_values_survive_bit_for_bit(checkpoint: Checkpoint, weight_format
         if expected.ndim == 1:
             got = checkpoint.dense(name)
         else:
-            is_head = name == "model.embed_tokens.weight"
-            wanted = head_format(weight_format) if is_head else weight_format
-            weight = read_weight(checkpoint, name, wanted)
+            weight = read_weight(checkpoint, name, kept_format(name, weight_format))
             assert isinstance(weight, GroupedWeight)
             got = dequantize(weight)
         assert torch.equal(got, torch.from_numpy(np.array(expected))), name

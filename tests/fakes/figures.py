@@ -11,6 +11,7 @@ import numpy as np
 from engine.config import (
     EngineConfig,
     GenerationRequest,
+    KVGroupSize,
     MemoryEstimate,
     ModelInfo,
     SamplingParams,
@@ -142,7 +143,7 @@ def loaded_model(
         warmup_s=0.1,
         weight_bytes=memory.weight_bytes,
         kv_bytes_reserved=memory.kv_bytes,
-        kv_bytes_per_token=memory.kv_bytes_per_token,
+        kv_groups=(KVGroupSize(memory.kv_bytes_per_token),),
         kernels="native AVX512-VNNI",
         device_name="CPU",
         threads=config.threads or 2,

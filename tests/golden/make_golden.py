@@ -1,6 +1,6 @@
 """Make the golden files with Hugging Face transformers, in an environment of its own.
 
-    python tests/golden/make_golden.py [--gguf FILE] [smollm2] [tokenizer] [tiny] [families] [sampler]
+    python tests/golden/make_golden.py [--gguf FILE] [PART ...]
 
 README.md in this folder says how to make that environment and what each file holds.
 """

@@ -200,7 +200,7 @@ def _write_golden(model: LlamaForCausalLM, case: Case, folder: Path, seed: int) 
 
 
 def write_tokenizer(out: Path) -> None:
-    """Into a folder: byte-level, no merges: token id = byte value, then the special tokens; BOS in front."""
+    """Byte-level, no merges: token id = byte value, then the special tokens; BOS in front."""
     alphabet = bytes_to_unicode()
     vocab = {alphabet[byte]: byte for byte in range(256)}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
