@@ -13,6 +13,9 @@ from engine.session import EngineError
 MAX_JSON_BYTES = 64 * 2**20  # the largest index files known take 10 MB
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _WEB_PAGE = (b"<!doctype html", b"<html")
+_ZIP = b"PK\x03\x04"
+_PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_NO_PICKLE = "Choose the model's safetensors or GGUF version."
 
 
 class CheckpointError(EngineError):
@@ -36,8 +39,8 @@ def unsupported(name: str, why: str, next_step: str) -> CheckpointError:
 def checked_size(path: Path) -> int:
     """Size in bytes of a regular file that has content of its own.
 
-    Raises CheckpointError for a missing or unreadable file, an empty one, a Git LFS pointer and a
-    web page saved under the file's name.
+    Raises CheckpointError for a missing or unreadable file, an empty one, a Git LFS pointer, and a
+    web page, an archive or a pickle under the file's name.
     """
     try:
         size = path.stat().st_size
@@ -67,6 +70,10 @@ def checked_size(path: Path) -> int:
         )
     if start.lstrip().lower().startswith(_WEB_PAGE):
         raise bad_file(path, "It is a web page saved under this name.")
+    if start.startswith(_ZIP):
+        raise bad_file(path, "It is a zip archive, as pickled PyTorch weights are.", _NO_PICKLE)
+    if start.startswith(_PICKLE) and start[8:9] != b"{":  # else: the length of a safetensors header
+        raise bad_file(path, "It is a pickle, and opening a pickle can run any code.", _NO_PICKLE)
     return size
 
 

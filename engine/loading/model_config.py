@@ -19,7 +19,8 @@ MAX_LAYERS = 4096
 MAX_HEADS = 4096
 MAX_HEAD_DIM = 4096
 MAX_CONTEXT_LENGTH = 2**28
-MAX_EXPERTS = 2**16
+MAX_EXPERTS = 2**12
+MAX_EXPERTS_OF_ALL_LAYERS = 2**18
 
 RopeType = Literal["linear", "llama3", "yarn", "longrope"]
 HiddenAct = Literal["silu", "gelu_tanh"]
@@ -170,6 +171,10 @@ def require_consistent(config: ModelConfig, path: Path) -> None:
             path,
             f"A token cannot go to {experts.num_experts_per_token} of {experts.num_experts} "
             "experts.",
+        )
+    if experts is not None and experts.num_experts * config.num_layers > MAX_EXPERTS_OF_ALL_LAYERS:
+        raise bad_file(
+            path, f"{config.num_layers:,} layers of {experts.num_experts:,} experts are too many."
         )
     for layer in config.layers:
         _require_fitting_factors(layer.rope, rotary_dim, path)

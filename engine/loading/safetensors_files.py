@@ -63,10 +63,14 @@ class SafetensorsCheckpoint:
         }
         found = {name: replace(stored[raw], name=name) for name, (raw, _) in self._sources.items()}
         self.tensors: Mapping[str, TensorInfo] = used_tensors(
-            self.config, found, _ignorable(found, self.config.tie_word_embeddings), folder
+            self.config,
+            found,
+            _ignorable(found, self.config.tie_word_embeddings),
+            folder,
+            {name: path for name, (_, path) in self._sources.items()},
         )
         for info in self.tensors.values():
-            _require_weight_dtype(info, folder)
+            _require_weight_dtype(info, self._sources[info.name][1])
         self.name = display_name(folder)
         self.path = str(file or folder)
         self.file_bytes = sum(path.stat().st_size for path in set(files.values()))
@@ -209,10 +213,10 @@ def _ignorable(found: Mapping[str, TensorInfo], tied: bool) -> frozenset[str]:
     return frozenset(names)
 
 
-def _require_weight_dtype(info: TensorInfo, folder: Path) -> None:
+def _require_weight_dtype(info: TensorInfo, path: Path) -> None:
     if info.format not in _WEIGHT_DTYPES:
         raise unsupported(
-            folder.name,
+            path.name,
             f"The tensor {info.name} is stored as {info.format}; known: F32, F16, BF16.",
             "Choose an unquantized version of the model.",
         )

@@ -44,26 +44,33 @@ class QuantizedBlocks:
 
 
 def used_tensors(
-    config: ModelConfig, found: Mapping[str, TensorInfo], ignorable: frozenset[str], path: Path
+    config: ModelConfig,
+    found: Mapping[str, TensorInfo],
+    ignorable: frozenset[str],
+    path: Path,
+    files: Mapping[str, Path] | None = None,
 ) -> dict[str, TensorInfo]:
     """The tensors the architecture uses, each present and of the right shape.
+
+    `files` says which file each tensor lies in, where `path` is a folder.
 
     Raises CheckpointError for a missing tensor, a wrong shape, and for a tensor that is neither
     used nor `ignorable`: a model that leaves weights out would run and talk nonsense.
     """
-    expected = expected_tensors(config)
+    expected, files = expected_tensors(config), files or {}
     missing = [name for name in expected if name not in found]
     if missing:
         raise missing_tensors_error(path, missing)
     for name, shape in expected.items():
         if found[name].shape != shape:
             raise bad_file(
-                path, f"The tensor {name} is {list(found[name].shape)}, not {list(shape)}."
+                files.get(name, path),
+                f"The tensor {name} is {list(found[name].shape)}, not {list(shape)}.",
             )
     unknown = sorted(found.keys() - expected.keys() - ignorable)
     if unknown:
         raise bad_file(
-            path,
+            files.get(unknown[0], path),
             f"It holds {len(unknown):,} tensors its description has no place for, such as "
             f"{unknown[0][:80]}.",
             "Choose a plain model of a known architecture.",
