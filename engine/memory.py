@@ -60,8 +60,7 @@ def weight_bytes(checkpoint: Checkpoint, weight_format: str) -> int:
             continue
         if name == HEAD and checkpoint.config.tie_word_embeddings:
             continue
-        kept = kept_format(name, weight_format)
-        total += weight_num_bytes((tensor.shape[0], tensor.shape[1]), tensor.format, kept)
+        total += weight_num_bytes(tensor, kept_format(name, weight_format))
     return total
 
 

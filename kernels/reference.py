@@ -311,6 +311,11 @@ def mix_experts(
     return out
 
 
+def gather_columns(x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """x [T, K] with its columns in another order: x[:, order], order int32 [K]."""
+    return x.index_select(1, order)
+
+
 def embedding(
     ids: torch.Tensor, weight: Weight, dtype: torch.dtype, scale: float = 1.0
 ) -> torch.Tensor:
@@ -406,7 +411,7 @@ class LinearKernel:
 
     def _grouped_small(self, x: torch.Tensor, weight: GroupedWeight) -> torch.Tensor:
         """Codes are widened a few groups at a time and the scales applied to the products."""
-        if weight.num_groups == 1 and weight.bits == 8:
+        if weight.num_groups == 1 and weight.bits == 8 and weight.minimum is None:
             return self._channel_small(x.float(), weight).to(x.dtype)
         rows, groups, size = x.shape[0], weight.num_groups, weight.group_size
         num_out = weight.shape[0]

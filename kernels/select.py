@@ -61,6 +61,7 @@ class KernelSet:
     gelu_and_mul: Callable[..., torch.Tensor]
     mix_experts: Callable[..., torch.Tensor]
     soft_cap: Callable[..., torch.Tensor]
+    gather_columns: Callable[..., torch.Tensor]
     embedding: Callable[..., torch.Tensor]
     linear: LinearOperation
     top_k: Callable[..., TopK]
@@ -117,6 +118,7 @@ def torch_kernels(activation_dtype: torch.dtype, dense_dtype: torch.dtype) -> Ke
         gelu_and_mul=reference.gelu_and_mul,
         mix_experts=reference.mix_experts,
         soft_cap=reference.soft_cap,
+        gather_columns=reference.gather_columns,
         embedding=reference.embedding,
         linear=LinearKernel(dense_dtype),
         top_k=reference.top_k,

@@ -4,12 +4,13 @@ A weight is a matrix [N, K] (N output features, K input features). Dense weights
 that. Quantized weights are stored K-major in groups of consecutive K, so that one vectorised
 operation treats a whole group for all outputs:
 
-    INT8: codes int8  [G, S, N],   w = code * scale                 (symmetric)
-    INT4: codes uint8 [G, S/2, N], w = code * scale + minimum       (asymmetric, code 0..15)
+    INT8: codes int8  [G, S, N],   w = code * scale (+ minimum)     (code -128..127)
+    INT4: codes uint8 [G, S/2, N], w = code * scale (+ minimum)     (code 0..15)
 
 with G groups of S inputs. In INT4 a byte holds input s in its low nibble and s + S/2 in its high
 one. `scale` and `minimum` are [G, N] in FP16, which is what GGUF's Q8_0, Q4_0 and Q4_1 store, so
-those tensors keep their exact values.
+those tensors keep their exact values. Our own INT8 is symmetric and has no minimum; weights that
+others quantized asymmetrically have one.
 """
 
 from __future__ import annotations
@@ -113,7 +114,10 @@ KernelWeight = Weight | TiledWeight  # as a kernel set keeps it
 def pack_groups(
     bits: int, codes: torch.Tensor, scale: torch.Tensor, minimum: torch.Tensor | None
 ) -> GroupedWeight:
-    """Lay out codes [N, K] and scales [N, G] K-major. INT8 codes -127..127, INT4 codes 0..15."""
+    """Lay out codes [N, K] and scales [N, G] K-major. INT8 codes -128..127, INT4 codes 0..15.
+
+    Groups are of K / G inputs, in INT4 an even number.
+    """
     num_out, num_in = codes.shape
     groups = scale.shape[1]
     grouped = codes.t().reshape(groups, num_in // groups, num_out)

@@ -98,7 +98,10 @@ class Checkpoint(Protocol):
         ...
 
     def quantized(self, name: str) -> QuantizedBlocks | None:
-        """Payload of a Q4_0, Q4_1 or Q8_0 matrix without loss, None for other formats."""
+        """Payload of a matrix whose TensorInfo has a `grouping`, None for other formats.
+
+        None also where a minimum does not fit FP16. Raises CheckpointError.
+        """
         ...
 
     def close(self) -> None:

@@ -126,6 +126,12 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._values.get(self._prefix + name) is not None
 
+    def nested(self, value: Any, name: str) -> Fields:
+        """The fields of an object within these. Raises CheckpointError when it is none."""
+        if not isinstance(value, dict):
+            raise self.error(name, "is not an object")
+        return Fields(value, self._path)
+
     def raw(self, name: str) -> Any:
         """The value as it is, None when absent."""
         return self._values.get(self._prefix + name)

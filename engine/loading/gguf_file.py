@@ -26,7 +26,7 @@ from engine.loading.gguf_header import GgufTensor, read_gguf_header
 from engine.loading.gguf_names import canonical_name, expert_slices
 from engine.loading.gguf_tokenizer import tokenizer_from_gguf
 from engine.loading.model_config import MAX_HEAD_DIM, require_consistent
-from engine.loading.tensors import GROUP_SIZE, QuantizedBlocks, TensorInfo, used_tensors
+from engine.loading.tensors import GROUP_SIZE, Grouping, QuantizedBlocks, TensorInfo, used_tensors
 from engine.models.registry import gguf_architecture as known_architecture
 from engine.tokenizer import Tokenizer
 
@@ -160,7 +160,8 @@ def display_name(path: Path) -> str:
 
 
 def _info(name: str, tensor: GgufTensor) -> TensorInfo:
-    return TensorInfo(name, tensor.shape, tensor.type.name, tensor.num_bytes)
+    grouping = _GROUPINGS.get(tensor.type) if len(tensor.shape) == 2 else None
+    return TensorInfo(name, tensor.shape, tensor.type.name, tensor.num_bytes, grouping)
 
 
 def _require_readable(tensor: GgufTensor, path: Path) -> None:
@@ -232,6 +233,11 @@ def _q8_0(blocks: Bytes) -> QuantizedBlocks:
     return QuantizedBlocks(8, torch.from_numpy(codes), torch.from_numpy(_half(blocks, 0)), None)
 
 
+_GROUPINGS = {
+    GGMLQuantizationType.Q4_0: Grouping(4, GROUP_SIZE, has_minimum=True),
+    GGMLQuantizationType.Q4_1: Grouping(4, GROUP_SIZE, has_minimum=True),
+    GGMLQuantizationType.Q8_0: Grouping(8, GROUP_SIZE, has_minimum=False),
+}
 _BLOCK_READERS = {
     GGMLQuantizationType.Q4_0: _q4_0,
     GGMLQuantizationType.Q4_1: _q4_1,

@@ -36,7 +36,6 @@ class HfConfig(Fields):
     def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any], path: Path) -> None:
         super().__init__({**defaults, **values}, path)
         self._path = path
-        _refuse_quantized(self)
 
     def decoder(self, architecture: str) -> ModelConfig:
         """The model as far as all families agree: Llama with this config's sizes."""
@@ -186,18 +185,6 @@ class HfConfig(Fields):
             frequency_factors=_factors(rope, "short_factor"),
             long_frequency_factors=_factors(rope, "long_factor"),
         )
-
-
-def _refuse_quantized(fields: Fields) -> None:
-    quantization = fields.raw("quantization_config")
-    if quantization is None:
-        return
-    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-    raise unsupported(
-        f"Quantization {str(method)[:40]!r}",
-        "Its weights are packed in a way this program cannot read yet.",
-        "Choose the unquantized model or a GGUF file of it.",
-    )
 
 
 def _llama3(rope: Fields) -> RopeScaling:

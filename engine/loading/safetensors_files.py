@@ -22,7 +22,9 @@ from engine.loading.files import (
 )
 from engine.loading.generation_defaults import default_sampling, token_ids
 from engine.loading.hf_config import require_config
-from engine.loading.hf_names import canonical_name, is_of_other_senses
+from engine.loading.hf_names import canonical_name, is_of_other_senses, text_part
+from engine.loading.model_config import expected_tensors
+from engine.loading.packed.door import join_parts, packed_format
 from engine.loading.safetensors_header import read_safetensors_header
 from engine.loading.tensors import QuantizedBlocks, TensorInfo, used_tensors
 from engine.loading.tokenizer_folder import TokenizerFolder, tokenizer_from_folder
@@ -52,25 +54,29 @@ class SafetensorsCheckpoint:
         config_path = require_config(folder)
         config = read_json(config_path)
         architecture, self.config = read_hf_config(config, config_path)
+        packing = packed_format(text_part(config), config_path)
         stored, files = _locate([file] if file else weight_files(folder), folder)
-        other = [name for name in stored if is_of_other_senses(name)]
-        self.notices = _notices(other)
+        other = {name for name in stored if is_of_other_senses(name)}
+        self.notices = _notices(len(other))
         # By canonical name: what the tensor is called in its file, and the file.
         self._sources = {
             canonical_name(name, architecture.hf_tensors): (name, files[name])
             for name in stored
-            if name not in set(other)
+            if name not in other
         }
         found = {name: replace(stored[raw], name=name) for name, (raw, _) in self._sources.items()}
+        joined = join_parts(found, expected_tensors(self.config), packing, folder)
+        self._packed = joined.matrices
         self.tensors: Mapping[str, TensorInfo] = used_tensors(
             self.config,
-            found,
-            _ignorable(found, self.config.tie_word_embeddings),
+            joined.infos,
+            _ignorable(joined.infos, self.config.tie_word_embeddings),
             folder,
             {name: path for name, (_, path) in self._sources.items()},
         )
         for info in self.tensors.values():
-            _require_weight_dtype(info, self._sources[info.name][1])
+            if info.name not in self._packed:
+                _require_weight_dtype(info, self._sources[info.name][1])
         self.name = display_name(folder)
         self.path = str(file or folder)
         self.file_bytes = sum(path.stat().st_size for path in set(files.values()))
@@ -85,17 +91,27 @@ class SafetensorsCheckpoint:
         self._handles: dict[Path, Any] = {}
 
     def dense(self, name: str) -> torch.Tensor:
-        """The tensor as stored, in memory of its own. Raises CheckpointError."""
+        """The tensor as stored, float32 for packed ones, in memory of its own.
+
+        Raises CheckpointError.
+        """
+        packed = self._packed.get(name)
+        if packed is not None:
+            return packed.dense(self._read)
+        return self._read(name).clone()  # the library's tensor lives in the mapped file
+
+    def quantized(self, name: str) -> QuantizedBlocks | None:
+        """The payload of a packed matrix, None for other tensors and formats without groups."""
+        packed = self._packed.get(name)
+        return None if packed is None else packed.quantized(self._read)
+
+    def _read(self, name: str) -> torch.Tensor:
         stored_name, path = self._sources[name]
         try:
             tensor: torch.Tensor = self._handle(path).get_tensor(stored_name)
         except (OSError, SafetensorError, RuntimeError) as error:
             raise bad_file(path, f"{error}.") from error
-        return tensor.clone()  # the library's tensor lives in the mapped file
-
-    def quantized(self, name: str) -> QuantizedBlocks | None:
-        """None: these files hold dense tensors only."""
-        return None
+        return tensor
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the folder's tokenizer.json. Raises EngineError."""
@@ -197,11 +213,11 @@ def _locate(files: list[Path], folder: Path) -> tuple[dict[str, TensorInfo], dic
     return infos, owners
 
 
-def _notices(other: list[str]) -> tuple[str, ...]:
-    if not other:
+def _notices(num_others: int) -> tuple[str, ...]:
+    if not num_others:
         return ()
     return (
-        f"{len(other):,} tensors of the checkpoint are for images or sound and are left out: "
+        f"{num_others:,} tensors of the checkpoint are for images or sound and are left out: "
         "the model is used for text only.",
     )
 

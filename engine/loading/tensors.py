@@ -1,4 +1,4 @@
-"""Tensors as they lie in a checkpoint: name, shape, format, and quantized payload without loss."""
+"""Tensors as they lie in a checkpoint: name, shape, format, and quantized payload."""
 
 from __future__ import annotations
 
@@ -12,35 +12,57 @@ import torch
 from engine.loading.files import bad_file
 from engine.loading.model_config import ModelConfig, expected_tensors, missing_tensors_error
 
-# The name the file format gives it: "F32", "F16", "BF16", "Q4_1", "Q8_0", "Q6_K" ...
+# "F32", "F16", "BF16", "Q4_1", "Q8_0", "Q6_K" as the files say it; "GPTQ 4-bit g128" ...
 TensorFormat: TypeAlias = str
 
 GROUP_SIZE = 32  # values that share a scale in Q4_0, Q4_1 and Q8_0
 
 
 @dataclass(frozen=True, slots=True)
+class Grouping:
+    """How the quantized matrix that `Checkpoint.quantized` gives is laid out, known beforehand.
+
+    `group_size` divides the number of inputs. `has_order`: inputs must be gathered first.
+    """
+
+    bits: Literal[4, 8]
+    group_size: int
+    has_minimum: bool
+    has_order: bool = False
+
+    def num_bytes(self, num_out: int, num_in: int) -> int:
+        """Memory of a matrix [N, K]: codes, FP16 scales and minima, the order as int32."""
+        halves = num_out * (num_in // self.group_size) * (2 if self.has_minimum else 1)
+        return num_out * num_in * self.bits // 8 + 2 * halves + 4 * num_in * self.has_order
+
+
+@dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor: canonical name, shape in torch order ([out, in]), format, bytes in the file."""
+    """One tensor: canonical name, shape in torch order ([out, in]), format, bytes in the file.
+
+    `grouping` is that of quantized matrices whose values can be kept, None of all other tensors.
+    """
 
     name: str
     shape: tuple[int, ...]
     format: TensorFormat
     num_bytes: int
+    grouping: Grouping | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedBlocks:
-    """Groups of 32 along K: value = codes * scale (+ minimum), in float32 the file's own value.
+    """Groups of consecutive inputs of a matrix [N, K]: value = codes * scale (+ minimum).
 
-    `codes` [N, K]: uint8 0..15 for 4 bits, int8 for 8 bits. `scale`, `minimum`: float16 [N, K/32];
-    8-bit groups have no minimum.
+    `codes` [N, K]: uint8 0..15 for 4 bits, int8 for 8 bits. `scale`, `minimum`: float16 [N, G].
+    `order` int32 [K], where there is one: column k multiplies input order[k].
     """
 
     bits: Literal[4, 8]
     codes: torch.Tensor
     scale: torch.Tensor
     minimum: torch.Tensor | None
-    group_size: int = GROUP_SIZE
+    order: torch.Tensor | None = None
 
 
 def used_tensors(

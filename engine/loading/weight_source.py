@@ -6,7 +6,7 @@ import torch
 
 from engine.layers.linear import Linear
 from engine.loading.checkpoint import Checkpoint
-from engine.loading.tensors import QuantizedBlocks
+from engine.loading.tensors import Grouping, QuantizedBlocks, TensorInfo
 from kernels.select import KernelSet
 from kernels.weights import (
     INT4_GROUP_SIZE,
@@ -22,8 +22,7 @@ from kernels.weights import (
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-# GGUF types that have a format of ours with the very same values.
-_KEPT_BITS = {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8}
+_DENSE_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
 class WeightSource:
@@ -56,8 +55,10 @@ class WeightSource:
         return self._linear([name], kept_format(f"{name}.weight", self._format))
 
     def embedding(self, name: str) -> KernelWeight:
-        """The token embedding [vocab, hidden]."""
-        return self._kernels.prepare(self._weight(name, kept_format(name, self._format)))
+        """The token embedding [vocab, hidden]. Formats with an order have none of these."""
+        weight, order = self._ordered_weight(name, kept_format(name, self._format))
+        assert order is None, "rows are looked up with their columns in order"
+        return self._kernels.prepare(weight)
 
     def router(self, name: str) -> Linear:
         """The matrix that chooses experts: small, and a wrong choice costs much, so FP32."""
@@ -75,18 +76,23 @@ class WeightSource:
         return vector
 
     def _linear(self, names: list[str], weight_format: str) -> Linear:
-        weights = [self._weight(f"{name}.weight", weight_format) for name in names]
+        read = [self._ordered_weight(f"{name}.weight", weight_format) for name in names]
         tensors = self._checkpoint.tensors
         biases = [
             self.vector(f"{name}.bias") if f"{name}.bias" in tensors else None for name in names
         ]
-        return Linear(weights, biases, self._kernels)
+        weights, orders = [weight for weight, _ in read], [order for _, order in read]
+        return Linear(weights, biases, self._kernels, orders)
 
-    def _weight(self, name: str, weight_format: str) -> Weight:
+    def _ordered_weight(self, name: str, weight_format: str) -> tuple[Weight, torch.Tensor | None]:
         self._count(name)
-        weight = _to_device(read_weight(self._checkpoint, name, weight_format), self._device)
+        weight, order = read_weight(self._checkpoint, name, weight_format)
+        weight = _to_device(weight, self._device)
         self.weight_bytes += weight.num_bytes
-        return weight
+        if order is not None:
+            order = order.to(self._device)
+            self.weight_bytes += order.numel() * order.element_size()
+        return weight, order
 
     def _count(self, name: str) -> None:
         self.bytes_read += self._checkpoint.tensors[name].num_bytes
@@ -101,21 +107,25 @@ def kept_format(name: str, weight_format: str) -> str:
     return weight_format
 
 
-def read_weight(checkpoint: Checkpoint, name: str, weight_format: str) -> Weight:
-    """One matrix in `weight_format`; quantized tensors of the same bits keep their values.
+def read_weight(
+    checkpoint: Checkpoint, name: str, weight_format: str
+) -> tuple[Weight, torch.Tensor | None]:
+    """One matrix in `weight_format`, and the order (int32 [K]) its inputs are gathered in, if any.
 
-    "as-stored" keeps dense tensors and those GGUF types that have a format here; other
-    quantized types are expanded to BF16.
+    Quantized matrices of the same bits, under "as-stored" all that have a grouping, keep their
+    values; other quantized types are expanded, to BF16 under "as-stored".
     """
-    bits = stored_bits(checkpoint.tensors[name].format, weight_format)
-    if bits is not None:
+    info = checkpoint.tensors[name]
+    if kept_grouping(info, weight_format) is not None:
         blocks = checkpoint.quantized(name)
         if blocks is not None:
-            return _keep(blocks)
-    dense = checkpoint.dense(name)
+            return _keep(blocks), blocks.order
+    return _convert(checkpoint.dense(name), info, weight_format), None
+
+
+def _convert(dense: torch.Tensor, info: TensorInfo, weight_format: str) -> Weight:
     if weight_format == "as-stored":
-        is_dense = checkpoint.tensors[name].format in ("F32", "F16", "BF16")
-        return DenseWeight(dense if is_dense else dense.bfloat16())
+        return DenseWeight(dense if info.format in _DENSE_BYTES else dense.bfloat16())
     if weight_format == "int8":
         return quantize_int8(dense)
     if weight_format == "int4" and dense.shape[1] % INT4_GROUP_SIZE == 0:
@@ -125,26 +135,28 @@ def read_weight(checkpoint: Checkpoint, name: str, weight_format: str) -> Weight
     return DenseWeight(dense.to(_DTYPES[weight_format]))
 
 
-def stored_bits(tensor_format: str, weight_format: str) -> int | None:
-    """Bits of the quantized payload to keep as it is, None to convert."""
-    bits = _KEPT_BITS.get(tensor_format)
-    wanted = {"as-stored": bits, "int8": 8, "int4": 4}.get(weight_format)
-    return bits if bits == wanted else None
+def kept_grouping(info: TensorInfo, weight_format: str) -> Grouping | None:
+    """The layout of a quantized matrix that keeps its values in a format, None to convert."""
+    grouping = info.grouping
+    if grouping is None:
+        return None
+    wanted = {"as-stored": grouping.bits, "int8": 8, "int4": 4}.get(weight_format)
+    return grouping if grouping.bits == wanted else None
 
 
-def weight_num_bytes(shape: tuple[int, int], tensor_format: str, weight_format: str) -> int:
+def weight_num_bytes(info: TensorInfo, weight_format: str) -> int:
     """Bytes a matrix [N, K] will take in a format, without reading it."""
-    num_out, num_in = shape
+    num_out, num_in = info.shape
     count = num_out * num_in
-    bits = stored_bits(tensor_format, weight_format)
-    if weight_format == "as-stored" and bits is None:
-        return count * (4 if tensor_format == "F32" else 2)
+    kept = kept_grouping(info, weight_format)
+    if kept is not None:
+        return kept.num_bytes(num_out, num_in)
+    if weight_format == "as-stored":
+        return count * _DENSE_BYTES.get(info.format, 2)
     if weight_format in _DTYPES:
         return count * _DTYPES[weight_format].itemsize
-    if bits == 4 or (weight_format == "int4" and num_in % INT4_GROUP_SIZE == 0):
+    if weight_format == "int4" and num_in % INT4_GROUP_SIZE == 0:
         return count // 2 + 4 * count // INT4_GROUP_SIZE
-    if bits == 8:
-        return count + 2 * count // INT4_GROUP_SIZE
     return count + 2 * num_out
 
 

@@ -20,6 +20,7 @@ from kernels.cpu.structs import (
     AttentionPrefill,
     Embed,
     GateMul,
+    GatherColumns,
     RmsNorm,
     RopeStore,
     SoftCap,
@@ -57,6 +58,7 @@ def cpu_kernels(library: NativeLibrary, threads: int, dense_dtype: torch.dtype) 
         gelu_and_mul=operations.gelu_and_mul,
         mix_experts=operations.mix_experts,
         soft_cap=operations.soft_cap,
+        gather_columns=operations.gather_columns,
         embedding=operations.embedding,
         linear=CpuLinear(operations.recorder, dense_dtype),
         top_k=operations.top_k,
@@ -272,6 +274,21 @@ class _Operations:
         rows, width = x.shape
         self.recorder.emit(SoftCap(rows=rows, width=width, cap=cap, x=x.data_ptr()), x)
         return x
+
+    def gather_columns(self, x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+        """See reference."""
+        rows, width = x.shape[0], order.shape[0]
+        out = torch.empty(rows, width)
+        op = GatherColumns(
+            rows=rows,
+            width=width,
+            x=x.data_ptr(),
+            x_stride=x.stride(0),
+            order=order.data_ptr(),
+            out=out.data_ptr(),
+        )
+        self.recorder.emit(op, x, order, out)
+        return out
 
     def embedding(
         self, ids: torch.Tensor, weight: KernelWeight, dtype: torch.dtype, scale: float = 1.0

@@ -21,6 +21,7 @@ class Kind(IntEnum):
     EXPAND = 7
     ATTENTION_PREFILL = 8
     SOFT_CAP = 9
+    GATHER_COLUMNS = 10
 
 
 class Format(IntEnum):
@@ -235,6 +236,20 @@ class Expand(Op):
     _fields_: ClassVar[Any] = [
         ("weight", NativeWeight),
         ("to_bf16", c_int32),
+        ("out", c_void_p),
+    ]
+
+
+class GatherColumns(Op):
+    """ps_gather_columns."""
+
+    KIND = Kind.GATHER_COLUMNS
+    _fields_: ClassVar[Any] = [
+        ("rows", c_int64),
+        ("width", c_int64),
+        ("x", c_void_p),
+        ("x_stride", c_int64),
+        ("order", c_void_p),
         ("out", c_void_p),
     ]
 

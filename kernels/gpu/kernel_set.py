@@ -29,7 +29,7 @@ def gpu_kernels(
     device: torch.device | None = None,
 ) -> KernelSet:
     """Triton for all but dense products (the library's) and what torch does as well: the
-    embedding's lookup, top-k, the choice of experts, sums and soft-caps.
+    embedding's lookup, gathering, top-k, the choice of experts, sums and soft-caps.
 
     `activation_dtype` is BF16 or FP16 (FP32 works, slowly); `dense_dtype` is what weights are
     expanded to for more than 16 rows. Weights are used as they lie. Configurations that
@@ -52,6 +52,7 @@ def gpu_kernels(
         gelu_and_mul=gelu_and_mul,
         mix_experts=reference.mix_experts,
         soft_cap=reference.soft_cap,
+        gather_columns=reference.gather_columns,
         embedding=reference.embedding,
         linear=GpuLinear(activation_dtype, dense_dtype, tuning_folder, device_name),
         top_k=reference.top_k,

@@ -87,8 +87,9 @@ def measure(args: argparse.Namespace, folder: Path) -> int:
         print(f"BF16 to the first token, {name}: {statistics.median(seconds):.1f} s of {seconds}")
     print(f"theirs / ours: {ratio:.2f} (1 wanted)")
     print(
-        f"INT4: {int4['first_token_s']:.1f} s, RssAnon {int4['final_anonymous_bytes'] / 1e9:.2f} GB "
-        f"in the end, {over / 1e9:.2f} GB more at its peak (1 allowed)"
+        f"INT4: {int4['first_token_s']:.1f} s, RssAnon "
+        f"{int4['final_anonymous_bytes'] / 1e9:.2f} GB in the end, "
+        f"{over / 1e9:.2f} GB more at its peak (1 allowed)"
     )
     if busiest > QUIET_PERCENT:
         print(f"The machine was up to {busiest:.0f} % busy before a run: do not trust the times.")

@@ -134,7 +134,7 @@ def test_stored_values_survive_bit_for_bit(checkpoint: Checkpoint, weight_format
         if expected.ndim == 1:
             got = checkpoint.dense(name)
         else:
-            weight = read_weight(checkpoint, name, kept_format(name, weight_format))
+            weight, _ = read_weight(checkpoint, name, kept_format(name, weight_format))
             assert isinstance(weight, GroupedWeight)
             got = dequantize(weight)
         assert torch.equal(got, torch.from_numpy(np.array(expected))), name

@@ -2,7 +2,7 @@
  *
  * Activations are quantized in blocks of 32 inputs, so that a product is exact in integers. Beside
  * INT8 weights they have 16 bits: the weight is widened to that anyway, and a block's sum stays
- * below 32 * 32767 * 127 < 2^31. Beside INT4 weights they have 8 bits, which halves the
+ * below 32 * 32767 * 128 < 2^31. Beside INT4 weights they have 8 bits, which halves the
  * instructions; the error is small beside that of the weights.
  *
  * A row's result depends on nothing but that row: whatever the number of rows, it is the same

@@ -20,6 +20,7 @@ typedef enum {
     PS_EXPAND,
     PS_ATTENTION_PREFILL,
     PS_SOFT_CAP,
+    PS_GATHER_COLUMNS,
 } ps_kind;
 
 typedef enum { PS_FP32, PS_BF16, PS_FP16, PS_INT8, PS_INT4 } ps_format;
@@ -202,5 +203,16 @@ typedef struct {
     int32_t to_bf16;
     void *out;
 } ps_expand;
+
+/* out [T, width] = x[:, order]; x with `x_stride` floats between rows. */
+typedef struct {
+    ps_op op;
+    int64_t rows;
+    int64_t width;
+    const float *x;
+    int64_t x_stride;
+    const int32_t *order; /* [width] */
+    float *out;
+} ps_gather_columns;
 
 #endif

@@ -86,6 +86,11 @@ static int64_t items_of(const ps_op *op, int phase, int64_t *bytes) {
         *bytes = tile_bytes(&x->weight) * 4;
         return phase == 0 ? tiles_of(&x->weight) : 0;
     }
+    case PS_GATHER_COLUMNS: {
+        const ps_gather_columns *g = (const ps_gather_columns *)op;
+        *bytes = g->width * 12;
+        return phase == 0 ? g->rows : 0;
+    }
     }
     return 0;
 }
@@ -115,6 +120,7 @@ static void run_items(const ps_op *op, int phase, int64_t begin, int64_t end) {
         else top_k_merge((const ps_top_k *)op, begin, end);
         break;
     case PS_EXPAND: expand((const ps_expand *)op, begin, end); break;
+    case PS_GATHER_COLUMNS: gather_columns((const ps_gather_columns *)op, begin, end); break;
     }
 }
 

@@ -1,4 +1,5 @@
-/* Embedding, norm, rotation with KV store, gated activation, soft-cap: little work, split by rows and heads. */
+/* Embedding, norm, rotation with KV store, gated activation, soft-cap, gathering: little work, split
+ * by rows and heads. */
 #ifndef PS_SMALL_OPS_H
 #define PS_SMALL_OPS_H
 
@@ -153,6 +154,15 @@ static void soft_cap(const ps_soft_cap *op, int64_t begin, int64_t end) {
         for (; i + VF_LANES <= count; i += VF_LANES)
             vf_store(x + i, vf_soft_cap(vf_load(x + i), op->cap));
         for (; i < count; i++) x[i] = op->cap * tanhf(x[i] / op->cap);
+    }
+}
+
+/* Items are rows. */
+static void gather_columns(const ps_gather_columns *op, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = op->x + row * op->x_stride;
+        float *out = op->out + row * op->width;
+        for (int64_t i = 0; i < op->width; i++) out[i] = x[op->order[i]];
     }
 }
 

@@ -104,7 +104,6 @@ def test_yarn_scaling_has_all_its_fields() -> None:
         ({"rms_norm_eps": 5}, "rms_norm_eps"),
         ({"rope_theta": float("nan")}, "rope_theta"),
         ({"hidden_act": "relu"}, "'relu'"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "'gptq'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic'"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
         ({"rope_scaling": "linear"}, "not an object"),

@@ -26,7 +26,7 @@ Q = gguf.GGMLQuantizationType
 def dequantized(blocks: QuantizedBlocks) -> torch.Tensor:
     """codes * scale + minimum in float32, group by group."""
     num_rows, num_columns = blocks.codes.shape
-    codes = blocks.codes.float().view(num_rows, -1, blocks.group_size)
+    codes = blocks.codes.float().view(num_rows, -1, blocks.codes.shape[1] // blocks.scale.shape[1])
     values = codes * blocks.scale.float()[..., None]
     if blocks.minimum is not None:
         values = values + blocks.minimum.float()[..., None]

@@ -1,0 +1,1 @@
+"""Quantizing checkpoints and writing them."""
