@@ -65,7 +65,9 @@ class SafetensorsCheckpoint:
             if name not in other
         }
         found = {name: replace(stored[raw], name=name) for name, (raw, _) in self._sources.items()}
-        joined = join_parts(found, expected_tensors(self.config), packing, folder)
+        self._handles: dict[Path, Any] = {}
+        shapes = expected_tensors(self.config)
+        joined = join_parts(found, shapes, packing, folder, self._read)
         self._packed = joined.matrices
         self.tensors: Mapping[str, TensorInfo] = used_tensors(
             self.config,
@@ -88,7 +90,6 @@ class SafetensorsCheckpoint:
         self._eos_token_ids = token_ids(config.get("eos_token_id")) | token_ids(
             generation_config.get("eos_token_id")
         )
-        self._handles: dict[Path, Any] = {}
 
     def dense(self, name: str) -> torch.Tensor:
         """The tensor as stored, float32 for packed ones, in memory of its own.

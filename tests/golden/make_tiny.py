@@ -104,7 +104,7 @@ def write_tiny(out: Path) -> None:
     write_tokenizer(out)
     for number, (name, case) in enumerate(CASES.items()):
         folder = out / name
-        model = _random_model(case, seed=1000 + number)
+        model = random_model(case, seed=1000 + number)
         model.save_pretrained(folder, max_shard_size=case.max_shard_size)
         if case.legacy_rope:
             _rewrite_legacy_rope(folder / "config.json", case.legacy_rope)
@@ -114,7 +114,7 @@ def write_tiny(out: Path) -> None:
         _write_golden(reloaded, case, folder, seed=2000 + number)
 
 
-def _random_model(case: Case, seed: int) -> LlamaForCausalLM:
+def random_model(case: Case, seed: int) -> LlamaForCausalLM:
     torch.manual_seed(seed)
     rope = {"rope_type": "default", "rope_theta": 10000.0} | case.rope
     config = LlamaConfig(

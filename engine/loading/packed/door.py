@@ -12,7 +12,7 @@ from engine.loading.packed.awq import awq
 from engine.loading.packed.compressed import compressed_tensors
 from engine.loading.packed.float8 import FLOAT8, float8
 from engine.loading.packed.gptq import gptq
-from engine.loading.packed.module import Module, PackedFormat, PackedMatrix, refused
+from engine.loading.packed.module import Module, PackedFormat, PackedMatrix, Read, refused
 from engine.loading.tensors import TensorInfo
 
 _METHODS: dict[str, Callable[[Fields], PackedFormat]] = {
@@ -81,11 +81,13 @@ def join_parts(
     shapes: Mapping[str, tuple[int, ...]],
     packing: PackedFormat | None,
     folder: Path,
+    read: Read,
 ) -> JoinedTensors:
     """`found`, the tensors of the files, with each packed matrix as one tensor `X.weight`.
 
-    `shapes` are those that the architecture expects. Raises CheckpointError for parts that are
-    missing or of the wrong shape or dtype, and for packed matrices without settings.
+    `shapes` are those that the architecture expects. Biases that it does not have are left out
+    where they are all zero: AutoGPTQ gave every layer one until 2023. Raises CheckpointError for
+    parts that are missing or of the wrong shape or dtype, and for matrices without settings.
     """
     modules = _modules(found, shapes, folder)
     if modules and packing is None:
@@ -97,6 +99,9 @@ def join_parts(
     if packing is None:
         return JoinedTensors(found, {})
     parts = {info.name for module in modules for info in module.parts.values()}
+    for bias in (f"{module.name}.bias" for module in modules):
+        if bias in found and bias not in shapes and not bool(read(bias).any()):
+            parts.add(bias)
     infos = {
         name: info
         for name, info in found.items()

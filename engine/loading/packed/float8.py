@@ -15,7 +15,7 @@ from engine.loading.packed.module import Module, Read, refused
 from engine.loading.tensors import QuantizedBlocks, TensorInfo
 
 FLOAT8 = "F8_E4M3"  # as safetensors spells it
-_SCALES = ("F32", "F16", "BF16")
+_SCALES = ("F32", "F16", "BF16", "F8_E8M0")  # the last holds powers of two
 Block = tuple[int, int]  # outputs and inputs that share a scale
 
 
@@ -64,7 +64,7 @@ def float8_matrix(module: Module, scale_part: str, blocks: list[Block | None]) -
     by_shape: dict[tuple[int, ...], Block] = {}
     for block in blocks:
         if block is None:
-            by_shape |= {(): size, (1,): size}
+            by_shape |= {(): size, (1,): size, (1, 1): size}
         else:
             rows, columns = min(block[0], size[0]), min(block[1], size[1])
             by_shape[-(-size[0] // rows), -(-size[1] // columns)] = (rows, columns)
