@@ -164,12 +164,20 @@ WEIGHTS: dict[str, tuple[Callable[[torch.Tensor], GroupedWeight], list[tuple[int
     "int4 groups of 32": (quantize_int4, [(40, 64), (129, 160)]),
     "int4 groups of 128": (partial(quantize_int4, group_size=128), [(40, 384)]),
     "int4 groups of 24": (partial(quantize_int4, group_size=24), [(9, 72)]),
+    "int4 by channel": (lambda w: quantize_int4(w, w.shape[1]), [(40, 96)]),
     "int4 without minima": (lambda w: _without_minima(quantize_int4(w)), [(40, 96)]),
+    "int8 with minima": (lambda w: _with_minima(quantize_int8(w, 32)), [(40, 96)]),
 }
+EXPANDED = ("int8 groups of 20", "int4 groups of 24", "int8 with minima")
 
 
 def _without_minima(weight: GroupedWeight) -> GroupedWeight:
     return GroupedWeight(weight.bits, weight.codes, weight.scale, None)
+
+
+def _with_minima(weight: GroupedWeight) -> GroupedWeight:
+    """As weights are that another tool quantized asymmetrically."""
+    return GroupedWeight(weight.bits, weight.codes, weight.scale, weight.scale * -3)
 
 
 def place(weight: GroupedWeight, rig: Rig) -> GroupedWeight:
@@ -194,8 +202,8 @@ def linear(rig: Rig, kind: str, dtype: torch.dtype, rows: int, shape: tuple[int,
     device_weight = place(weight, rig)
     actual = rig.ops.linear(rows_apart(device_x), device_weight)
     assert actual.dtype == dtype
-    # Odd groups and many rows go through weights that are expanded to the dense dtype.
-    direct = rows <= 16 and kind not in ("int8 groups of 20", "int4 groups of 24")
+    # These and many rows go through weights that are expanded to the dense dtype.
+    direct = rows <= 16 and kind not in EXPANDED
     tolerance = tolerances.product if direct else tolerances.dense_product
     check(actual, expected, tolerance(dtype, num_in))
     wide = torch.zeros(rows, num_out + 3, dtype=dtype, device=rig.device)
