@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from engine import memory
 from engine.loading.checkpoint import CheckpointError, open_checkpoint
 from engine.loading.weight_source import WeightSource
-from engine.models.llama import LlamaModel
+from engine.models.decoder import DecoderModel
 from engine.quantization.packing import pack_awq, pack_gptq
 from kernels.select import torch_kernels
 from tests.engine.loading import tiny_files
@@ -290,7 +290,7 @@ def test_estimated_weights_are_the_loaded_weights(case: str, weight_format: str)
     cpu = torch.device("cpu")
     kernels = torch_kernels(torch.float32, torch.float32)
     source = WeightSource(checkpoint, weight_format, kernels, cpu)
-    for _ in LlamaModel(checkpoint.config, kernels, cpu).load(source, 64):
+    for _ in DecoderModel(checkpoint.config, kernels, cpu).load(source, 64):
         pass
     assert source.weight_bytes == memory.weight_bytes(checkpoint, weight_format)
     assert source.bytes_read == sum(info.num_bytes for info in checkpoint.tensors.values())
