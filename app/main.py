@@ -16,7 +16,7 @@ from engine.cli_options import add_common_options, given_options
 if TYPE_CHECKING:
     from engine.session import Session
 
-COMMANDS = ("bench", "generate")
+COMMANDS = ("bench", "generate", "perplexity")
 DONE, FAILED, WRONG_ARGUMENTS = 0, 1, 2
 
 
@@ -37,11 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the window; `bench` and `generate` have their own `--help`."""
+    """The options of the window; the commands without one have their own `--help`."""
     result = argparse.ArgumentParser(
         prog="phasescope",
         description="Chat with a language model and watch prefill turn into decode.",
-        epilog="Commands without a window: phasescope bench --help, phasescope generate --help.",
+        epilog=f"Commands without a window, each with its own --help: {', '.join(COMMANDS)}.",
     )
     result.add_argument("--version", action="version", version=f"phasescope {_version()}")
     add_common_options(result)

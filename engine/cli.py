@@ -1,4 +1,4 @@
-"""The commands that need no window: `bench` and `generate`. Exit: 0 done, 1 failed, 2 usage."""
+"""The commands that need no window. Exit: 0 done, 1 failed, 2 usage, 130 interrupted."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import sys
 from collections.abc import Sequence
 
 from engine import bench, generate
+from engine.quality import command as perplexity
 from engine.session import EngineError
 
 _COMMANDS = {
     "bench": (bench, "measure the engine without a window"),
     "generate": (generate, "stream one reply in the terminal"),
+    "perplexity": (perplexity, "score a text, also against a reference format"),
 }
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of both commands."""
+    """The parser of all commands."""
     parser = argparse.ArgumentParser(prog="phasescope")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, (module, summary) in _COMMANDS.items():
@@ -42,4 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"phasescope {args.command}: {' '.join(str(error).split())}\n")
         return 1
+    except KeyboardInterrupt:
+        sys.stderr.write(f"phasescope {args.command}: interrupted\n")
+        return 130
     return 0

@@ -11,14 +11,13 @@ from engine.session import EngineError
 from engine.starter import STARTER_NAME, starter_model_path
 
 
-def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--model --weights --kv --context --device --threads`; `config_from` reads them."""
+def add_common_options(parser: argparse.ArgumentParser, positional_model: bool = False) -> None:
+    """Add `--model --weights --kv --context --device --threads`; `config_from` reads them.
+
+    With `positional_model` the model may also be named without `--model`.
+    """
     group = parser.add_argument_group("model")
-    group.add_argument(
-        "--model",
-        metavar="PATH",
-        help=f"a .gguf file or a safetensors folder (default: the starter, {STARTER_NAME})",
-    )
+    add_model_option(group, positional_model)
     group.add_argument(
         "--weights", choices=WEIGHT_FORMATS, help="weight format (default: as-stored)"
     )
@@ -27,22 +26,32 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--context",
-        type=_checked("context_length"),
+        type=checked("context_length"),
         metavar="TOKENS",
         help="context length (default: the smallest of 4,096, the model's own and what fits)",
     )
     group.add_argument(
         "--device",
-        type=_checked("device", str),
+        type=checked("device", str),
         metavar="DEVICE",
         help="auto, cpu, cuda or cuda:N (default: auto)",
     )
     group.add_argument(
         "--threads",
-        type=_checked("threads"),
+        type=checked("threads"),
         metavar="N",
         help="CPU threads (default: the physical cores)",
     )
+
+
+def add_model_option(group: argparse._ArgumentGroup, positional_model: bool = False) -> None:
+    """Add `--model`; `model_path_from` reads it."""
+    summary = f"a .gguf file or a safetensors folder (default: the starter, {STARTER_NAME})"
+    group.add_argument("--model", metavar="PATH", help=summary)
+    if positional_model:
+        group.add_argument(
+            "positional_model", nargs="?", metavar="MODEL", help="the same as --model"
+        )
 
 
 def config_from(args: argparse.Namespace) -> EngineConfig:
@@ -50,14 +59,25 @@ def config_from(args: argparse.Namespace) -> EngineConfig:
 
     Raises EngineError when no model is named and the starter is not installed.
     """
-    path = args.model or starter_model_path()
+    return EngineConfig(model_path=model_path_from(args), **given_options(args))
+
+
+def model_path_from(args: argparse.Namespace) -> str:
+    """The model that is named, else the starter. Raises EngineError when there is neither.
+
+    Raises ValueError when it is named in both ways, differently.
+    """
+    named: str | None = getattr(args, "positional_model", None)
+    if named and args.model and named != args.model:
+        raise ValueError(f"two models are named: {named} and --model {args.model}")
+    path: str | None = named or args.model or starter_model_path()
     if path is None:
         raise EngineError(
             "There is no model to load.",
             "No --model was given and the starter model is not installed.",
             "Name one with --model, or install the starter model as the README says.",
         )
-    return EngineConfig(model_path=path, **given_options(args))
+    return path
 
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -72,7 +92,7 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _checked(field: str, convert: Callable[[str], str | int] = int) -> Callable[[str], str | int]:
+def checked(field: str, convert: Callable[[str], str | int] = int) -> Callable[[str], str | int]:
     """An argparse type that refuses what EngineConfig would refuse, in its words (exit 2)."""
 
     def parse(text: str) -> str | int:

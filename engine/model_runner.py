@@ -74,6 +74,39 @@ class ModelRunner:
         for num_ranked in RANKED:
             self._decode_step(1, num_ranked)
 
+    @torch.inference_mode()
+    def hidden_states(self, chunks: list[PrefillChunk]) -> torch.Tensor:
+        """Hidden states [T, hidden] of every token of the chunks, one chunk after the other.
+
+        Raises StepAborted when `cancel` was set meanwhile.
+        """
+        ids: list[int] = []
+        positions: list[int] = []
+        for chunk in chunks:
+            start = chunk.sequence.num_computed_tokens
+            ids += chunk.sequence.token_ids[start : start + chunk.num_tokens]
+            positions += range(start, start + chunk.num_tokens)
+        metadata = tuple(
+            self._prefill_metadata(chunks, group) for group in range(len(self._cache.groups))
+        )
+        return self._model.forward(
+            self._ids(ids), self._ids(positions), self._cache, metadata, self._cancel
+        )
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """FP32 logits [rows, vocab] of hidden states [rows, hidden]."""
+        return self._model.logits(hidden)
+
+    @torch.inference_mode()
+    def decode_logits(self, sequences: list[Sequence]) -> torch.Tensor:
+        """FP32 logits [n, vocab] after the newest token of each, by the recorded step.
+
+        They are overwritten by the next step. Raises StepAborted like `run`.
+        """
+        logits, _ = self._decode_step(len(sequences), RANKED[0]).run(sequences)
+        return logits[: len(sequences)]
+
     def _decode(self, sequences: list[Sequence]) -> list[tuple[Sequence, int]]:
         num_ranked = max(ranked_logits(sequence.request.sampling) for sequence in sequences)
         logits, ranked = self._decode_step(len(sequences), num_ranked).run(sequences)
@@ -99,18 +132,7 @@ class ModelRunner:
 
     def _prefill(self, chunks: list[PrefillChunk]) -> list[tuple[Sequence, int]]:
         """Compute chunks; a token for each that reaches its end."""
-        ids: list[int] = []
-        positions: list[int] = []
-        for chunk in chunks:
-            start = chunk.sequence.num_computed_tokens
-            ids += chunk.sequence.token_ids[start : start + chunk.num_tokens]
-            positions += range(start, start + chunk.num_tokens)
-        metadata = tuple(
-            self._prefill_metadata(chunks, group) for group in range(len(self._cache.groups))
-        )
-        hidden = self._model.forward(
-            self._ids(ids), self._ids(positions), self._cache, metadata, self._cancel
-        )
+        hidden = self.hidden_states(chunks)
         ends, end = [], 0
         for chunk in chunks:
             end += chunk.num_tokens

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from make_families import write_families
+from make_perplexity import write_perplexity
 from make_sampler import write_sampler
 from make_smollm2 import write_smollm2
 from make_tiny import write_tiny
@@ -19,7 +20,7 @@ from make_tokenizer import write_tokenizer
 from transformers.utils import logging
 from write_safetensors import find_starter_gguf
 
-PARTS = ("smollm2", "tokenizer", "tiny", "families", "sampler")
+PARTS = ("smollm2", "tokenizer", "tiny", "families", "sampler", "perplexity")
 
 
 def main() -> None:
@@ -46,6 +47,8 @@ def _make(part: str, gguf_path: Path | None, out: Path) -> None:
         write_families(out / "families")
     elif part == "sampler":
         write_sampler(out)
+    elif part == "perplexity":
+        write_perplexity(out)
     elif part == "tokenizer":
         write_tokenizer(gguf_path or find_starter_gguf(), out)
     else:
