@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import torch
 
@@ -63,6 +63,23 @@ class QuantizedBlocks:
     scale: torch.Tensor
     minimum: torch.Tensor | None
     order: torch.Tensor | None = None
+
+
+class TensorReader(Protocol):
+    """The part of a Checkpoint that gives weights; see there."""
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """What there is, by Hugging Face name."""
+        ...
+
+    def dense(self, name: str) -> torch.Tensor:
+        """The tensor on the CPU: as stored, float32 for quantized types."""
+        ...
+
+    def quantized(self, name: str) -> QuantizedBlocks | None:
+        """The payload of a quantized matrix without loss, None for other formats."""
+        ...
 
 
 def used_tensors(

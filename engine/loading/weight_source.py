@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.layers.linear import Linear
-from engine.loading.checkpoint import Checkpoint
-from engine.loading.tensors import Grouping, QuantizedBlocks, TensorInfo
+from engine.loading.tensors import Grouping, QuantizedBlocks, TensorInfo, TensorReader
 from kernels.select import KernelSet
 from kernels.weights import (
     INT4_GROUP_SIZE,
@@ -34,7 +33,7 @@ class WeightSource:
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        checkpoint: TensorReader,
         weight_format: str,
         kernels: KernelSet,
         device: torch.device,
@@ -108,7 +107,7 @@ def kept_format(name: str, weight_format: str) -> str:
 
 
 def read_weight(
-    checkpoint: Checkpoint, name: str, weight_format: str
+    checkpoint: TensorReader, name: str, weight_format: str
 ) -> tuple[Weight, torch.Tensor | None]:
     """One matrix in `weight_format`, and the order (int32 [K]) its inputs are gathered in, if any.
 
