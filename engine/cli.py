@@ -8,12 +8,14 @@ from collections.abc import Sequence
 
 from engine import bench, generate
 from engine.quality import command as perplexity
+from engine.quantization import command as quantize
 from engine.session import EngineError
 
 _COMMANDS = {
     "bench": (bench, "measure the engine without a window"),
     "generate": (generate, "stream one reply in the terminal"),
     "perplexity": (perplexity, "score a text, also against a reference format"),
+    "quantize": (quantize, "write a model in 4 or 8 bits: RTN, GPTQ, AWQ"),
 }
 
 

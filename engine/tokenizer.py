@@ -64,6 +64,16 @@ class Tokenizer:
         self._bytes: dict[int, bytes] = {}
 
     @property
+    def traits(self) -> TokenizerTraits:
+        """What the library's description leaves out."""
+        return self._traits
+
+    def backend_json(self) -> str:
+        """The library's description of the vocabulary, as JSON."""
+        description: str = self._backend.to_str()
+        return description
+
+    @property
     def add_bos(self) -> bool:
         """Whether a text is meant to begin with the BOS token."""
         return self.bos_token_id is not None and self.bos_token_id in self._traits.prefix_ids

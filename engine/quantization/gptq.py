@@ -31,30 +31,30 @@ def gptq(
     Raises ValueError when the groups do not divide K, EngineError for a moment that is no number.
     """
     size = spec.group_size
-    scale, zero = find_grid(split_groups(weight, size), spec)
+    scale, zero = (part.t().contiguous() for part in find_grid(split_groups(weight, size), spec))
     num_in = weight.shape[1]
     order = torch.arange(num_in, device=weight.device)
     if act_order:
         order = torch.argsort(moment.diagonal(), descending=True, stable=True)
     factor = inverse_factor(moment[order][:, order])
-    work = weight[:, order].clone()
+    work = weight.t()[order].contiguous()  # [K, N]: a column of the weight is a row here
     codes = torch.empty_like(work)
     groups = (order // size).tolist()
     for start in range(0, num_in, BLOCK):
         end = min(start + BLOCK, num_in)
-        errors = torch.empty_like(work[:, start:end])
+        errors = torch.empty_like(work[start:end])
         for column in range(start, end):
             group = groups[column]
             if not act_order and column % size == 0:
-                scale[:, group], zero[:, group] = find_grid(work[:, column : column + size], spec)
-            steps, offset = scale[:, group], zero[:, group]
-            codes[:, column] = round_to_grid(work[:, column], steps, offset, spec)
-            rounded = (codes[:, column] - offset) * steps
-            error = (work[:, column] - rounded) / factor[column, column]
-            work[:, column:end] -= error[:, None] * factor[column, column:end]
-            errors[:, column - start] = error
-        work[:, end:] -= errors @ factor[start:end, end:]
-    return quantized_matrix(spec, codes[:, torch.argsort(order)], scale, zero)
+                scale[group], zero[group] = find_grid(work[column : column + size].t(), spec)
+            codes[column] = round_to_grid(work[column], scale[group], zero[group], spec)
+            rounded = (codes[column] - zero[group]) * scale[group]
+            error = (work[column] - rounded) / factor[column, column]
+            work[column:end].addr_(factor[column, column:end], error, alpha=-1)
+            errors[column - start] = error
+        work[end:].addmm_(factor[start:end, end:].t(), errors, alpha=-1)
+    codes = codes[torch.argsort(order)]
+    return quantized_matrix(spec, codes.t().contiguous(), scale.t(), zero.t())
 
 
 def inverse_factor(moment: torch.Tensor) -> torch.Tensor:
