@@ -165,9 +165,11 @@ class _Run:
         self._writer.add(name, stored)
 
     def _write_matrix(self, name: str, matrix: QuantizedMatrix) -> None:
-        spec = self._plan.grid
-        pack = pack_awq if self._plan.method == "awq" else pack_gptq
-        parts = pack(matrix.codes, matrix.scale, matrix.zero, spec.bits, spec.group_size)
+        if self._plan.method == "awq":
+            parts = pack_awq(matrix.codes, matrix.scale, matrix.zero)
+        else:
+            group_of = torch.arange(matrix.codes.shape[1]) // matrix.spec.group_size
+            parts = pack_gptq(matrix.codes, matrix.scale, matrix.zero, group_of, matrix.spec.bits)
         for part, tensor in parts.items():
             self._writer.add(f"{name}.{part}", tensor)
             self._packed_bytes += tensor.nbytes
