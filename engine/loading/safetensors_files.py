@@ -91,6 +91,10 @@ class SafetensorsCheckpoint:
             generation_config.get("eos_token_id")
         )
 
+    def stored_name(self, name: str) -> str:
+        """What a tensor is called in its file; families spell some parts in their own way."""
+        return self._sources[name][0]
+
     def dense(self, name: str) -> torch.Tensor:
         """The tensor as stored, float32 for packed ones, in memory of its own.
 

@@ -69,6 +69,11 @@ class TensorReader(Protocol):
     """The part of a Checkpoint that gives weights; see there."""
 
     @property
+    def config(self) -> ModelConfig:
+        """The architecture."""
+        ...
+
+    @property
     def tensors(self) -> Mapping[str, TensorInfo]:
         """What there is, by Hugging Face name."""
         ...

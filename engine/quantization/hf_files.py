@@ -14,7 +14,8 @@ from typing import Any
 from engine.layers.rotary import rope_frequencies
 from engine.loading.checkpoint import Checkpoint
 from engine.loading.files import read_json
-from engine.loading.model_config import ModelConfig, RopeScaling
+from engine.loading.model_config import ModelConfig, Rope, RopeScaling
+from engine.loading.safetensors_files import SafetensorsCheckpoint
 from engine.loading.tokenizer_export import tokenizer_json
 from engine.session import EngineError
 from engine.tokenizer import Tokenizer
@@ -35,8 +36,21 @@ def model_config_json(checkpoint: Checkpoint) -> dict[str, Any]:
     if checkpoint.source == "gguf":
         return _written_config(checkpoint.config, checkpoint.tokenizer())
     config = read_json(_folder(checkpoint) / "config.json")
+    if "text_config" in config:
+        raise EngineError(
+            "A model that also sees or hears cannot be quantized.",
+            "Only its text model is read, and a folder without the other parts opens nowhere.",
+            "Choose a model of text alone.",
+        )
     config.pop("quantization_config", None)
     return config
+
+
+def stored_name(checkpoint: Checkpoint, name: str) -> str:
+    """What the folder calls a tensor: as the source's does, by our name for a GGUF file."""
+    if isinstance(checkpoint, SafetensorsCheckpoint):
+        return checkpoint.stored_name(name)
+    return name
 
 
 def write_text_files(checkpoint: Checkpoint, folder: Path) -> None:
@@ -93,6 +107,8 @@ def _written_config(config: ModelConfig, tokenizer: Tokenizer) -> dict[str, Any]
             "with biases on all of the attention's products or on none.",
             "Take the model's safetensors version, which brings its config along.",
         )
+    rope = config.layers[0].rope
+    assert rope is not None, "every layer of these families has positions"
     written: dict[str, Any] = {
         "architectures": [_WRITABLE[config.architecture]],
         "model_type": config.architecture,
@@ -106,8 +122,8 @@ def _written_config(config: ModelConfig, tokenizer: Tokenizer) -> dict[str, Any]
         "hidden_act": config.hidden_act,
         "rms_norm_eps": config.rms_norm_eps,
         "max_position_embeddings": config.context_length,
-        "rope_theta": config.rope_theta,
-        "rope_scaling": _written_scaling(config),
+        "rope_theta": rope.theta,
+        "rope_scaling": _written_scaling(rope, config.head_dim),
         "tie_word_embeddings": config.tie_word_embeddings,
         "attention_bias": config.attention_bias,
         "mlp_bias": config.mlp_bias,
@@ -116,8 +132,8 @@ def _written_config(config: ModelConfig, tokenizer: Tokenizer) -> dict[str, Any]
     return written | {f"{name}_token_id": token_id for name, token_id in named.items()}
 
 
-def _written_scaling(config: ModelConfig) -> dict[str, Any] | None:
-    scaling = config.rope_scaling
+def _written_scaling(rope: Rope, head_dim: int) -> dict[str, Any] | None:
+    scaling = rope.scaling
     if scaling is None:
         return None
     if scaling.type == "linear":
@@ -131,15 +147,16 @@ def _written_scaling(config: ModelConfig) -> dict[str, Any] | None:
             "beta_slow": scaling.beta_slow,
             "attention_factor": scaling.attention_factor,
         }
-    return _llama3_scaling(config, scaling)
+    return _llama3_scaling(rope, head_dim)
 
 
-def _llama3_scaling(config: ModelConfig, scaling: RopeScaling) -> dict[str, Any]:
+def _llama3_scaling(rope: Rope, head_dim: int) -> dict[str, Any]:
     """GGUF keeps the factors that follow from Llama 3's parameters: the ones that give them."""
-    factors = scaling.frequency_factors or ()
+    factors = (rope.scaling and rope.scaling.frequency_factors) or ()
     found = RopeScaling("llama3", max(factors, default=1.0), _LLAMA3_ORIGINAL_CONTEXT, 1.0, 4.0)
-    expected, _ = rope_frequencies(config.head_dim, config.rope_theta, scaling)
-    frequencies, _ = rope_frequencies(config.head_dim, config.rope_theta, found)
+    expected, _ = rope_frequencies(head_dim, rope, _LLAMA3_ORIGINAL_CONTEXT)
+    found_rope = Rope(rope.theta, found)
+    frequencies, _ = rope_frequencies(head_dim, found_rope, _LLAMA3_ORIGINAL_CONTEXT)
     if not bool(((frequencies / expected - 1).abs() < 1e-3).all()):
         raise EngineError(
             "The file's RoPE scaling cannot be written into a config.json.",

@@ -15,10 +15,15 @@ import torch
 from engine.devices import default_threads
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
 from engine.memory import stored_format
-from engine.models.llama import StepAborted
+from engine.models.decoder import StepAborted
 from engine.quantization.folder import FolderWriter, require_free
 from engine.quantization.grid import QuantizedMatrix
-from engine.quantization.hf_files import model_config_json, write_json, write_text_files
+from engine.quantization.hf_files import (
+    model_config_json,
+    stored_name,
+    write_json,
+    write_text_files,
+)
 from engine.quantization.layer_pass import EMBEDDING, LayerPass
 from engine.quantization.layers import Weights, matrix_names, quantize_layer, require_foldable
 from engine.quantization.packing import pack_awq, pack_gptq
@@ -121,17 +126,18 @@ class _Run:
             )
         table = self._checkpoint.dense(EMBEDDING)
         self._hidden = table[rows].to(self._stored).float()
+        self._hidden *= self._checkpoint.config.embedding_scale
 
     def _quantize(self, layer: int) -> Iterator[None]:
         """One layer; yields after every sample and every matrix."""
         config, weights = self._checkpoint.config, self._read_layer(layer)
         kernels = select_kernels(_CPU, threads=torch.get_num_threads())
-        seen = LayerPass(config, weights, kernels, self._cancel)
+        seen = LayerPass(config, layer, weights, kernels, self._cancel)
         if self._samples:
             yield from seen.observe(self._hidden, self._samples)
         quantized = []
         plan = self._plan
-        parts = quantize_layer(weights, seen.statistics, plan, config.architecture, self._stored)
+        parts = quantize_layer(weights, seen.statistics, plan, self._stored)
         for name, matrix in parts:
             quantized.append(name)
             self._write_matrix(f"model.layers.{layer}.{name}", matrix)
@@ -140,7 +146,7 @@ class _Run:
             if name.removesuffix(".weight") not in quantized:
                 self._write_plain(f"model.layers.{layer}.{name}", tensor)
         if self._samples and layer + 1 < self._num_layers:
-            after = LayerPass(config, weights, kernels, self._cancel)
+            after = LayerPass(config, layer, weights, kernels, self._cancel)
             yield from after.advance(self._hidden, self._samples)
 
     def _read_layer(self, layer: int) -> Weights:
@@ -162,7 +168,7 @@ class _Run:
                 f"It holds values that are not finite as {_dtype_name(self._stored)}.",
                 "Choose a BF16 version of the model, or check that its file is whole.",
             )
-        self._writer.add(name, stored)
+        self._writer.add(stored_name(self._checkpoint, name), stored)
 
     def _write_matrix(self, name: str, matrix: QuantizedMatrix) -> None:
         if self._plan.method == "awq":
@@ -171,7 +177,8 @@ class _Run:
             group_of = torch.arange(matrix.codes.shape[1]) // matrix.spec.group_size
             parts = pack_gptq(matrix.codes, matrix.scale, matrix.zero, group_of, matrix.spec.bits)
         for part, tensor in parts.items():
-            self._writer.add(f"{name}.{part}", tensor)
+            stem = stored_name(self._checkpoint, f"{name}.weight").removesuffix(".weight")
+            self._writer.add(f"{stem}.{part}", tensor)
             self._packed_bytes += tensor.nbytes
         self._num_quantized += 1
         self._num_weights += matrix.codes.numel()
@@ -210,8 +217,14 @@ class _Run:
 
 def _require_possible(plan: QuantizePlan, checkpoint: Checkpoint) -> None:
     """Raise EngineError, before anything is computed, for what would fail in the middle."""
+    if checkpoint.config.experts is not None:
+        raise EngineError(
+            "A mixture of experts cannot be quantized yet.",
+            "Readers of the formats differ in how they are told to leave its router alone.",
+            "Choose a dense model, or the weights menu's INT8 and INT4.",
+        )
     if plan.method == "awq":
-        require_foldable(checkpoint.config.architecture)
+        require_foldable(checkpoint.config)
     shapes = _layer_shapes(checkpoint, 0)
     size, per_word = plan.grid.group_size, 32 // plan.grid.bits
     for name in matrix_names(shapes):

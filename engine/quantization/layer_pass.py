@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import torch
 
-from engine.block_manager import BlockManager
-from engine.config import GenerationRequest
+from engine.block_manager import BlockManager, PoolSpec
+from engine.config import EngineConfig, GenerationRequest
 from engine.kv_cache import KVCache
 from engine.loading.model_config import ModelConfig
 from engine.model_runner import ModelRunner
-from engine.models.registry import model_class
+from engine.models.decoder import DecoderModel, kv_cache_groups
 from engine.quantization.observation import LAYER, InputStatistics, MemoryTensors, ObservedSource
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
@@ -40,11 +40,13 @@ class LayerPass:
     def __init__(
         self,
         config: ModelConfig,
+        index: int,
         weights: Mapping[str, torch.Tensor],
         kernels: KernelSet,
         cancel: CancelCell,
     ) -> None:
         self._config = config
+        self._index = index
         self._weights = weights
         self._kernels = kernels
         self._cancel = cancel
@@ -73,17 +75,22 @@ class LayerPass:
     ) -> Iterator[None]:
         stream = _LastNormInput(self._kernels)
         context = max(len(sample) for sample in samples)
-        config = _single_layer(self._config, len(hidden))
+        config = _single_layer(self._config, self._index, len(hidden))
         tensors = {LAYER + name: tensor for name, tensor in self._weights.items()}
         tensors |= {EMBEDDING: hidden, FINAL_NORM: torch.ones(hidden.shape[1])}
-        source = ObservedSource(MemoryTensors(tensors), stream.kernels, statistics)
-        model = model_class(config.architecture)(config, stream.kernels, _CPU)
+        source = ObservedSource(MemoryTensors(config, tensors), stream.kernels, statistics)
+        model = DecoderModel(config, stream.kernels, _CPU)
         for _ in model.load(source, context):
             pass
-        groups = model.kv_cache_groups(config, torch.float32)
-        num_blocks = -(-context // _BLOCK_SIZE)
-        cache = KVCache(groups, num_blocks, _BLOCK_SIZE, _CPU)
-        blocks = BlockManager(len(groups), num_blocks, _BLOCK_SIZE, prefix_caching=False)
+        groups = kv_cache_groups(config, torch.float32)
+        limits = EngineConfig(
+            "", block_size=_BLOCK_SIZE, max_num_seqs=1, max_num_batched_tokens=_CHUNK
+        )
+        pools = [
+            PoolSpec(group.size.pool_blocks(limits, context), group.spec.window) for group in groups
+        ]
+        cache = KVCache(groups, [pool.num_blocks for pool in pools], _BLOCK_SIZE, _CPU)
+        blocks = BlockManager(pools, _BLOCK_SIZE, prefix_caching=False)
         scheduler = Scheduler(blocks, 1, _CHUNK)
         runner = ModelRunner(model, cache, context, 1, self._cancel)
         for sample in samples:
@@ -100,9 +107,15 @@ class LayerPass:
             yield
 
 
-def _single_layer(config: ModelConfig, num_states: int) -> ModelConfig:
-    """The config of a model of one layer over a vocabulary of hidden states."""
-    return replace(config, num_layers=1, vocab_size=num_states, tie_word_embeddings=True)
+def _single_layer(config: ModelConfig, index: int, num_states: int) -> ModelConfig:
+    """The config of a model of layer `index` alone over a vocabulary of hidden states."""
+    return replace(
+        config,
+        layers=(config.layers[index],),
+        vocab_size=num_states,
+        embedding_scale=1.0,
+        tie_word_embeddings=True,
+    )
 
 
 def _sequence(sample: range) -> Sequence:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.loading.model_config import ModelConfig
 from engine.quantization.awq import clip, search_scale
 from engine.quantization.gptq import gptq
 from engine.quantization.grid import QuantizedMatrix, rtn
@@ -16,7 +17,6 @@ from engine.session import EngineError
 
 Weights = dict[str, torch.Tensor]  # FP32, by the name within the layer, e.g. `mlp.up_proj.weight`
 
-_ROUTER = "mlp.gate"  # chooses experts; small, and its errors are not small
 # Softmax makes products of queries and keys sensitive: AWQ does not clip them.
 _UNCLIPPED = ("self_attn.q_proj", "self_attn.k_proj")
 
@@ -36,26 +36,25 @@ PRE_NORM_FOLDS = (
     Fold("post_attention_layernorm", ("mlp.gate_proj", "mlp.up_proj")),
     Fold("mlp.up_proj", ("mlp.down_proj",)),
 )
-# Families that are so. In others a norm's name means another place, or its weight is stored less 1.
-FOLDS = dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), PRE_NORM_FOLDS)
 
 
 def matrix_names(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """The products of a layer, by name without `.weight`, of tensors by shape; no router."""
-    names = [
+    """The products of a layer, by name without `.weight`, of tensors by shape."""
+    return [
         name.removesuffix(".weight")
         for name, shape in shapes.items()
         if len(shape) == 2 and name.endswith(".weight")
     ]
-    return [name for name in names if name != _ROUTER]
 
 
-def require_foldable(architecture: str) -> None:
+def require_foldable(config: ModelConfig) -> None:
     """Raise EngineError, by name, for a family in which AWQ has nothing to fold scales into."""
-    if architecture not in FOLDS:
+    plain = config.norms == "before" and not config.norm_offset and not config.fused_projections
+    if not plain:
         raise EngineError(
-            f"AWQ is not defined for the architecture {architecture!r}.",
-            f"Its scales are folded into what feeds a product; known are {', '.join(FOLDS)}.",
+            f"AWQ is not defined for the architecture {config.architecture!r}.",
+            "Its scales are folded into what feeds a product: that takes plain norms before "
+            "the products, and products that are stored apart.",
             "Take --method gptq or rtn.",
         )
 
@@ -64,7 +63,6 @@ def quantize_layer(
     weights: Weights,
     statistics: Mapping[str, InputStatistics],
     plan: QuantizePlan,
-    architecture: str,
     stored: torch.dtype,
 ) -> Iterator[tuple[str, QuantizedMatrix]]:
     """Quantize a layer's products one by one, by name.
@@ -79,7 +77,7 @@ def quantize_layer(
     if plan.method != "rtn":
         moments = {name: _statistics(statistics, name).moment for name in names}
     if plan.method == "awq":
-        for fold in FOLDS[architecture]:
+        for fold in PRE_NORM_FOLDS:
             if can_fold(fold, weights):
                 scale = _fold_scale(fold, weights, statistics, moments, plan)
                 apply_fold(fold, weights, scale)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.layers.linear import Linear
+from engine.loading.model_config import ModelConfig
 from engine.loading.tensors import QuantizedBlocks, TensorInfo
 from engine.loading.weight_source import WeightSource
 from kernels.select import KernelSet
@@ -51,7 +52,8 @@ class InputStatistics:
 class MemoryTensors:
     """Tensors in memory behind the face of a checkpoint; satisfies TensorReader."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> None:
+        self.config = config
         self._tensors = tensors
         self.tensors = {
             name: TensorInfo(name, tuple(tensor.shape), "F32", tensor.nbytes)

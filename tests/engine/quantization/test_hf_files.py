@@ -13,9 +13,9 @@ import torch
 
 from engine.layers.rotary import rope_frequencies
 from engine.loading.checkpoint import open_checkpoint
-from engine.loading.hf_config import hf_model_config
-from engine.loading.model_config import RopeScaling
+from engine.loading.model_config import Rope, RopeScaling
 from engine.loading.tokenizer_folder import TokenizerFolder, tokenizer_from_folder
+from engine.models.registry import read_hf_config
 from engine.quantization.hf_files import model_config_json
 from engine.quantization.job import QuantizeJob
 from engine.quantization.plan import GridSpec, Quantized, QuantizePlan
@@ -31,9 +31,9 @@ YARN = {
 
 def llama3_factors(low: float) -> np.ndarray:
     """GGUF's rope_freqs as its converter makes them of Llama 3's parameters."""
-    plain, _ = rope_frequencies(HEAD_DIM, 10000.0, None)
+    plain, _ = rope_frequencies(HEAD_DIM, Rope(10000.0), 128)
     scaling = RopeScaling("llama3", 8.0, 8192, low, 4.0)
-    scaled, _ = rope_frequencies(HEAD_DIM, 10000.0, scaling)
+    scaled, _ = rope_frequencies(HEAD_DIM, Rope(10000.0, scaling), 128)
     return (plain / scaled).numpy()
 
 
@@ -44,7 +44,7 @@ def test_the_config_means_the_same_model(metadata: dict[str, Any], tmp_path: Pat
     """Read again, every field that GGUF and we know is equal."""
     checkpoint = open_checkpoint(str(write_gguf(tmp_path / "m.gguf", metadata=metadata)))
     written = model_config_json(checkpoint)
-    assert hf_model_config(written, tmp_path / "config.json") == checkpoint.config
+    assert read_hf_config(written, tmp_path / "config.json")[1] == checkpoint.config
 
 
 def test_llama3_factors_become_the_published_parameters(tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_llama3_factors_become_the_published_parameters(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_gguf(path, tensors={"rope_freqs.weight": llama3_factors(1.0)})
     written = model_config_json(open_checkpoint(str(path)))
-    again = hf_model_config(written, tmp_path / "config.json")
-    found, _ = rope_frequencies(HEAD_DIM, 10000.0, again.rope_scaling)
-    plain, _ = rope_frequencies(HEAD_DIM, 10000.0, None)
+    _, again = read_hf_config(written, tmp_path / "config.json")
+    found, _ = rope_frequencies(HEAD_DIM, again.layers[0].rope, 128)
+    plain, _ = rope_frequencies(HEAD_DIM, Rope(10000.0), 128)
     torch.testing.assert_close(plain / found, torch.from_numpy(llama3_factors(1.0)))
     write_gguf(path, tensors={"rope_freqs.weight": llama3_factors(3.0)})
     with pytest.raises(EngineError, match="RoPE scaling cannot be written"):

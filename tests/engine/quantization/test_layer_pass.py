@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.loading.checkpoint import Checkpoint, open_checkpoint
-from engine.models.llama import StepAborted
+from engine.models.decoder import StepAborted
 from engine.quantization.layer_pass import LayerPass
 from kernels.recording import CancelCell
 from kernels.reference import rms_norm
@@ -26,7 +26,7 @@ def layer_pass(checkpoint: Checkpoint, layer: int, cancel: CancelCell | None = N
     """A layer of the checkpoint, ready to run."""
     weights = layer_weights(checkpoint, layer)
     cancel = CancelCell() if cancel is None else cancel
-    return LayerPass(checkpoint.config, weights, select_kernels(CPU), cancel)
+    return LayerPass(checkpoint.config, layer, weights, select_kernels(CPU), cancel)
 
 
 def embedded(checkpoint: Checkpoint, ids: list[int]) -> torch.Tensor:

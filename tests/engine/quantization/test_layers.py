@@ -30,7 +30,7 @@ def run_layer(weights: dict[str, torch.Tensor], case: str) -> torch.Tensor:
     """What layer 0 of a case makes of fixed states when it has these weights."""
     checkpoint = open_checkpoint(str(GOLDEN / "tiny" / case))
     hidden = states(checkpoint.config.hidden_size)
-    layer = LayerPass(checkpoint.config, weights, select_kernels(CPU), CancelCell())
+    layer = LayerPass(checkpoint.config, 0, weights, select_kernels(CPU), CancelCell())
     list(layer.advance(hidden, SAMPLES))
     return hidden
 
@@ -53,9 +53,9 @@ def quantized(
     """The weights that layer 0 computes with afterwards, and its matrices."""
     checkpoint = open_checkpoint(str(GOLDEN / "tiny" / case))
     weights = layer_weights(checkpoint, 0)
-    layer = LayerPass(checkpoint.config, weights, select_kernels(CPU), CancelCell())
+    layer = LayerPass(checkpoint.config, 0, weights, select_kernels(CPU), CancelCell())
     list(layer.observe(states(checkpoint.config.hidden_size), SAMPLES))
-    parts = quantize_layer(weights, layer.statistics, plan(method, bits), "llama", torch.float16)
+    parts = quantize_layer(weights, layer.statistics, plan(method, bits), torch.float16)
     return weights, dict(parts)
 
 
@@ -106,26 +106,22 @@ def test_the_layer_goes_on_with_what_is_stored(method: Method) -> None:
         assert torch.equal(norm, norm.half().float())
 
 
-def test_a_router_is_no_matrix_to_quantize() -> None:
-    """It chooses experts."""
-    shapes = {
-        "mlp.gate.weight": (8, 64),
-        "mlp.experts.0.up_proj.weight": (96, 64),
-        "input_layernorm.weight": (64,),
-        "self_attn.q_proj.bias": (64,),
-    }
-    assert matrix_names(shapes) == ["mlp.experts.0.up_proj"]
-
-
 def test_a_product_without_inputs_is_refused() -> None:
     """By name: it was never run by itself."""
     weights = layer_weights(open_checkpoint(str(GOLDEN / "tiny" / "tied")), 0)
     with pytest.raises(EngineError, match=r"self_attn\.\w_proj cannot be calibrated"):
-        list(quantize_layer(weights, {}, plan("gptq"), "llama", torch.float16))
+        list(quantize_layer(weights, {}, plan("gptq"), torch.float16))
 
 
-def test_awq_is_refused_where_nothing_can_be_folded() -> None:
+@pytest.mark.parametrize(
+    ("family", "foldable"),
+    [("qwen2", True), ("qwen3", True), ("gemma2", False), ("olmo2", False), ("phi3", False)],
+)
+def test_awq_is_refused_where_nothing_can_be_folded(family: str, foldable: bool) -> None:
     """By the family's name, with what else there is."""
-    require_foldable("qwen2")
-    with pytest.raises(EngineError, match=r"'gemma2'.*gptq or rtn"):
-        require_foldable("gemma2")
+    config = open_checkpoint(str(GOLDEN / "families" / family)).config
+    if foldable:
+        require_foldable(config)
+        return
+    with pytest.raises(EngineError, match=rf"'{family}'.*gptq or rtn"):
+        require_foldable(config)
