@@ -214,3 +214,35 @@ def test_the_command_says_what_came_of_it(
     assert "exists already" in capsys.readouterr().err
     assert main(["quantize", str(source), "--method", "awq", "--bits", "8", *options]) == 2
     assert "AWQ files hold 4 bits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["gemma3", "olmo2", "phi3"])
+def test_other_families_are_quantized_too(family: str, tmp_path: Path) -> None:
+    """Norms around or after, one matrix for q, k and v: GPTQ at 8 bits loses next to nothing."""
+    source = tmp_path / family
+    shutil.copytree(GOLDEN / "families" / family, source)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(GOLDEN / "tiny" / name, source)
+    result = run(make_plan(source, "gptq", 8))
+    folder = expanded(result.out, "gptq", 8, tmp_path / "plain")
+    with np.load(source / "golden.npz") as golden:
+        expected = torch.from_numpy(golden["prefill_logits"])
+        ids = golden["input_ids"][: len(expected)].tolist()
+    logits = Rig(folder).teacher_forced(ids, 1000)
+    assert float((logits - expected).std() / expected.std()) < 0.06
+
+
+def test_experts_are_refused(tmp_path: Path) -> None:
+    """By what they are, whatever the method."""
+    source = GOLDEN / "families" / "mixtral"
+    with pytest.raises(EngineError, match="mixture of experts"):
+        run(QuantizePlan(str(source), tmp_path / "out", "rtn", GridSpec(4, 32)))
+
+
+def test_a_model_that_sees_is_refused(source: Path) -> None:
+    """Its other parts would be missing."""
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    wrapper = {"model_type": "llava", "text_config": config}
+    (source / "config.json").write_text(json.dumps(wrapper), encoding="utf-8")
+    with pytest.raises(EngineError, match="also sees or hears"):
+        run(make_plan(source, "rtn"))

@@ -93,3 +93,23 @@ def test_it_can_be_stopped() -> None:
     cancel.set()
     with pytest.raises(StepAborted):
         list(layer.observe(embedded(checkpoint, [1, 2, 3]), [range(3)]))
+
+
+@pytest.mark.parametrize("family", sorted(path.name for path in (GOLDEN / "families").iterdir()))
+def test_layer_after_layer_is_every_family(family: str) -> None:
+    """Windows, norms around, scaled embeddings, experts: whatever the layers do, they do here."""
+    checkpoint = open_checkpoint(str(GOLDEN / "families" / family))
+    config = checkpoint.config
+    with np.load(GOLDEN / "families" / family / "golden.npz") as golden:
+        expected = torch.from_numpy(golden["prefill_logits"])
+        ids = golden["input_ids"][: len(expected)].tolist()
+    hidden = embedded(checkpoint, ids) * config.embedding_scale
+    for layer in range(config.num_layers):
+        list(layer_pass(checkpoint, layer).advance(hidden, [range(len(ids))]))
+    norm = checkpoint.dense("model.norm.weight").float() + config.norm_offset
+    tied = config.tie_word_embeddings
+    head = checkpoint.dense("model.embed_tokens.weight" if tied else "lm_head.weight").float()
+    logits = rms_norm(hidden, norm, config.rms_norm_eps) @ head.T * config.logits_scale
+    if config.logits_softcap:
+        logits = config.logits_softcap * (logits / config.logits_softcap).tanh()
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-3 * float(expected.abs().max()))
