@@ -52,12 +52,13 @@ def test_strided_perplexity_is_that_of_transformers(row: dict[str, float], path:
     assert rig.blocks.num_free_blocks == 64
 
 
-def test_the_paths_give_the_same_logits_in_fp32() -> None:
-    """Position by position, whatever order they come in."""
+@pytest.mark.parametrize("model", ["tiny/gqa", "families/gemma3", "families/qwen2_window"])
+def test_the_paths_give_the_same_logits_in_fp32(model: str) -> None:
+    """Position by position, whatever order they come in; also where layers see a window."""
     ids, windows = STORED["ids"], strided_windows(300, 100, 50)
     found = []
     for path in ("prefill", "decode"):
-        rig = Rig(MODEL, num_blocks=64, prefix_caching=False)
+        rig = Rig(GOLDEN / model, num_blocks=64, prefix_caching=False)
         if path == "prefill":
             rows = prefill_rows(forcing(rig), ids, windows)
         else:
