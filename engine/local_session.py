@@ -51,10 +51,12 @@ from engine.model_loader import (
     model_info,
 )
 from engine.models.decoder import StepAborted
+from engine.prediction import ModelSurvey
 from engine.scheduler import ScheduledStep
 from engine.sequence import Sequence
 from engine.session import EngineError
 from engine.step_stats import step_stats
+from engine.survey import survey_model
 from kernels.recording import CancelCell
 
 log = logging.getLogger("engine.decode")
@@ -106,7 +108,17 @@ class LocalSession:
         """See Session."""
         checkpoint = open_checkpoint(config.model_path)
         try:
-            return estimate_memory(checkpoint, config, self._freed_by_unload())
+            freed = self._loaded.freed_by_unload if self._loaded else 0
+            return estimate_memory(checkpoint, config, freed)
+        finally:
+            checkpoint.close()
+
+    def survey(self, config: EngineConfig) -> ModelSurvey:
+        """See Session."""
+        checkpoint = open_checkpoint(config.model_path)
+        try:
+            # Read once: the session's own thread may drop the model meanwhile.
+            return survey_model(checkpoint, config, self._threads, self._loaded)
         finally:
             checkpoint.close()
 
@@ -416,11 +428,6 @@ class LocalSession:
         facts = self._require_model().facts
         used = kv_bytes(facts.kv_groups, sequence.num_computed_tokens)
         return used, facts.kv_bytes_allocated(sequence.held_blocks)
-
-    def _freed_by_unload(self) -> int:
-        if self._loaded is None:
-            return 0
-        return self._loaded.facts.weight_bytes + self._loaded.facts.kv_bytes_reserved
 
     def _require_model(self) -> LoadedModel:
         if self._loaded is None:

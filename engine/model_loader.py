@@ -77,6 +77,11 @@ class LoadedModel:
     load_s: float
     notices: tuple[str, ...]
 
+    @property
+    def freed_by_unload(self) -> int:
+        """Bytes that dropping the model gives back."""
+        return self.facts.weight_bytes + self.facts.kv_bytes_reserved
+
 
 def model_info(checkpoint: Checkpoint) -> ModelInfo:
     """What the headers say."""
@@ -184,7 +189,7 @@ class _Load:
 
     def read_weights(self) -> Iterator[LoadProgress]:
         """Choose the kernels and read every weight into its format."""
-        self._dense_dtype = _dense_dtype(self._device, self._config.weight_format, self._peaks)
+        self._dense_dtype = dense_dtype(self._device, self._config.weight_format, self._peaks)
         on_cpu = self._device.type == "cpu"
         try:
             self._kernels = select_kernels(
@@ -264,7 +269,7 @@ class _Load:
             scheduler=self._scheduler,
             costs=_costs(self._model, self._cache.groups),
             peaks=self._peaks,
-            peak_flops=self._peaks.matmul_flops[_dtype_name(self._dense_dtype)],
+            peak_flops=self._peaks.matmul_flops[dtype_name(self._dense_dtype)],
             facts=self._facts(warmup_s=time.perf_counter() - loaded_at),
             load_s=loaded_at - self._started,
             notices=(*self._checkpoint.notices, *((gpu_notice,) if gpu_notice else ())),
@@ -296,7 +301,7 @@ def _check_context(info: ModelInfo, config: EngineConfig) -> None:
         )
 
 
-def _dense_dtype(device: torch.device, weight_format: str, peaks: DevicePeaks) -> torch.dtype:
+def dense_dtype(device: torch.device, weight_format: str, peaks: DevicePeaks) -> torch.dtype:
     """The dtype large products run in: exact under FP32, else whatever is fast here."""
     if weight_format == "fp32":
         return torch.float32
@@ -306,7 +311,7 @@ def _dense_dtype(device: torch.device, weight_format: str, peaks: DevicePeaks) -
     return torch.bfloat16 if fast else torch.float32
 
 
-def _dtype_name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from engine.config import EngineConfig, GenerationRequest, MemoryEstimate, Message, ModelInfo
 from engine.events import Event, LoadEvent
+from engine.prediction import ModelSurvey
 
 
 class EngineError(Exception):
@@ -25,7 +26,7 @@ class EngineError(Exception):
 class Session(Protocol):
     """One model at a time, several requests in flight.
 
-    Used from one thread, except `cancel` and `stop_loading`, which any thread may call.
+    Used from one thread, except `survey`, `cancel` and `stop_loading`, which any thread may call.
     """
 
     def inspect(self, path: str) -> ModelInfo:
@@ -34,6 +35,10 @@ class Session(Protocol):
 
     def estimate_memory(self, config: EngineConfig) -> MemoryEstimate:
         """What loading `config` would take. Raises EngineError."""
+        ...
+
+    def survey(self, config: EngineConfig) -> ModelSurvey:
+        """What a model is, takes and would reach, from its headers. Thread-safe; EngineError."""
         ...
 
     def load(self, config: EngineConfig) -> Iterator[LoadEvent]:

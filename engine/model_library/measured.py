@@ -1,0 +1,136 @@
+"""How fast models really ran on this machine, kept in a small file from one start to the next."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.config import EngineConfig
+from engine.events import RequestMetrics
+
+log = logging.getLogger("engine.model_library")
+
+# Fewer tokens say more about noise than about the model.
+MIN_DECODED = 32
+MIN_PREFILLED = 128
+MAX_ENTRIES = 500
+_FILE_VERSION = 1
+_WEIGHT_SUFFIXES = (".gguf", ".safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedKey:
+    """What a measured speed belongs to: these very files, in a format, on a device."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    weight_format: str
+    device: str
+    threads: int
+
+    @classmethod
+    def of(cls, config: EngineConfig, device: str, threads: int) -> SpeedKey:
+        """The key of a model loaded as `config`. Raises OSError when its file is not there."""
+        path = Path(config.model_path)
+        files = [path] if path.is_file() else _weight_files(path)
+        stats = [each.stat() for each in files]
+        return cls(
+            os.path.realpath(path),
+            sum(stat.st_size for stat in stats),
+            max((stat.st_mtime_ns for stat in stats), default=0),
+            config.weight_format,
+            device,
+            threads,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSpeed:
+    """Tokens a second of the last long enough answer, None for what was never long enough."""
+
+    prefill_tok_s: float | None = None
+    decode_tok_s: float | None = None
+
+    def after(self, metrics: RequestMetrics) -> MeasuredSpeed:
+        """With what an answer adds; figures of too few tokens leave the earlier ones."""
+        computed = metrics.prompt_tokens - metrics.cached_tokens
+        prefill = metrics.prefill_tok_s if computed >= MIN_PREFILLED else None
+        decode = metrics.decode_tok_s if metrics.completion_tokens >= MIN_DECODED else None
+        return MeasuredSpeed(prefill or self.prefill_tok_s, decode or self.decode_tok_s)
+
+
+class MeasuredSpeeds:
+    """Speeds by key, in one JSON file; the oldest leave when there are MAX_ENTRIES.
+
+    A file that cannot be read counts as empty, one that cannot be written is told in the log: a
+    measured figure is worth having, not worth an error.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._speeds = _read(file)
+
+    def get(self, key: SpeedKey) -> MeasuredSpeed:
+        """What was measured, both figures None when nothing was."""
+        return self._speeds.get(key, MeasuredSpeed())
+
+    def add(self, key: SpeedKey, metrics: RequestMetrics) -> None:
+        """Keep what an answer that ran alone has shown."""
+        before = self.get(key)
+        speed = before.after(metrics)
+        if speed == before:
+            return
+        self._speeds.pop(key, None)
+        self._speeds[key] = speed
+        while len(self._speeds) > MAX_ENTRIES:
+            del self._speeds[next(iter(self._speeds))]
+        self._write()
+
+    def _write(self) -> None:
+        rows = [{**asdict(key), **asdict(speed)} for key, speed in self._speeds.items()]
+        part = self._file.with_suffix(".part")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps({"version": _FILE_VERSION, "speeds": rows}), "utf-8")
+            os.replace(part, self._file)
+        except OSError as error:
+            log.info("measured speeds are not kept: %s", error)
+
+
+def _read(file: Path) -> dict[SpeedKey, MeasuredSpeed]:
+    try:
+        content = json.loads(file.read_text("utf-8"))
+        if content["version"] != _FILE_VERSION:
+            return {}
+        return dict(_parsed(row) for row in content["speeds"])
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        log.info("measured speeds are begun anew, %s is unreadable: %s", file.name, error)
+        return {}
+
+
+def _parsed(row: dict[str, Any]) -> tuple[SpeedKey, MeasuredSpeed]:
+    key = SpeedKey(
+        str(row["path"]),
+        int(row["size"]),
+        int(row["mtime_ns"]),
+        str(row["weight_format"]),
+        str(row["device"]),
+        int(row["threads"]),
+    )
+    rates = [row["prefill_tok_s"], row["decode_tok_s"]]
+    prefill, decode = (None if rate is None else float(rate) for rate in rates)
+    return key, MeasuredSpeed(prefill, decode)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    files = [each for each in sorted(folder.iterdir()) if each.suffix in _WEIGHT_SUFFIXES]
+    if not files:
+        raise FileNotFoundError(f"no weights in {folder}")
+    return files
