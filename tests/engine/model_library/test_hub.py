@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,10 +127,15 @@ def test_what_is_there_is_not_fetched_again(hub: Hub, fake: FakeHub) -> None:
 
 def test_cancel_keeps_what_came_and_resume_goes_on(hub: Hub, fake: FakeHub) -> None:
     """Cancelled midway, the next download asks for the rest only, and the whole is right."""
-    fake.stall_after = 600_000
-    job = download(hub)
-    job._report = lambda progress: (  # stop as a person does: while the bytes come
-        (job.stop(), fake.release()) if progress.done_bytes > 300_000 else None
+    model = hub.find(GGUF_REPOSITORY)
+
+    def stop_midway(progress: DownloadProgress) -> None:
+        if progress.done_bytes > 300_000:
+            job.stop()
+
+    ticking = map(float, itertools.count())  # a second a look, so that every piece is reported
+    job = HubDownload(
+        hub, model, choose(model, "tiny-Q8_0.gguf"), stop_midway, lambda: next(ticking)
     )
     with pytest.raises(DownloadStopped):
         job.run()
@@ -137,7 +143,6 @@ def test_cancel_keeps_what_came_and_resume_goes_on(hub: Hub, fake: FakeHub) -> N
     have = part.stat().st_size
     assert 0 < have < len(LARGE)
     assert [entry.problem for entry in listed(hub)] == ["Its download was not finished."]
-    fake.stall_after = None
     path = download(hub).run()
     assert fake.ranges() == [None, f"bytes={have}-"]
     assert Path(path).read_bytes() == LARGE
