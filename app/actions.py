@@ -101,6 +101,20 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                 ),
             ),
             ActionSpec(
+                "model.choose",
+                QT_TRANSLATE_NOOP("Actions", "&Choose model…"),
+                ("Ctrl+M",),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "Every model on this machine, with what it takes and reaches"
+                ),
+            ),
+            ActionSpec(
+                "model.download",
+                QT_TRANSLATE_NOOP("Actions", "&Download model…"),
+                ("Ctrl+Shift+D",),
+                tip=QT_TRANSLATE_NOOP("Actions", "From the Hugging Face Hub"),
+            ),
+            ActionSpec(
                 "model.open_file", QT_TRANSLATE_NOOP("Actions", "&Open model file…"), ("Ctrl+O",)
             ),
             ActionSpec(

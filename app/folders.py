@@ -27,6 +27,12 @@ def recordings_folder() -> Path:
     return _folder("data", platformdirs.user_data_path(APP_NAME, appauthor=False)) / "metrics"
 
 
+def speeds_file() -> Path:
+    """What was measured of each model."""
+    folder = _folder("data", platformdirs.user_data_path(APP_NAME, appauthor=False))
+    return folder / "model-speeds.json"
+
+
 def log_folder() -> Path:
     """Folder of the log files."""
     return _folder("log", platformdirs.user_log_path(APP_NAME, appauthor=False))

@@ -44,6 +44,7 @@ from app.engine_display import EngineDisplay, EngineWidgets
 from app.engine_link.controller import EngineController
 from app.file_actions import FileActions
 from app.model_loading import ModelLoading
+from app.model_library.finding import ModelFinding
 from app.model_menus import ModelMenus
 from app.run_bar import RunBar
 from app.sampling import SAMPLING_SETTINGS
@@ -151,6 +152,9 @@ class MainWindow(QMainWindow):
         self.sampling = SamplingPopover(self._settings, self)
         self.view_choices = ViewChoices(self._appearance, self._settings, self)
         self.files = FileActions(self, self._settings, self.cards, self.telemetry, self.panel)
+        self.finding = ModelFinding(
+            self, self._appearance, self._settings, self.controller, self.cards
+        )
         self._themed = (
             self.chats_list,
             self.chat_view,
@@ -179,8 +183,8 @@ class MainWindow(QMainWindow):
             },
         )
         model, weights, kv, context = (QMenu(t, self) for t in self._bar_titles())
-        for name in ("model.starter", "model.open_file", "model.open_folder"):
-            model.addAction(self.actions_table[name])
+        for name in ("choose", "download", "starter", "open_file", "open_folder"):
+            model.addAction(self.actions_table[f"model.{name}"])
         self.menus.recent(model)
         model.addSeparator()
         self.menus.device(model)
@@ -210,6 +214,8 @@ class MainWindow(QMainWindow):
             "chat.rename": self._rename_chat,
             "chat.delete": self._delete_chat,
             "model.starter": self.loading.open_starter,
+            "model.choose": self.finding.open_picker,
+            "model.download": self.finding.open_download,
             "model.open_file": self.files.open_model_file,
             "model.open_folder": self.files.open_model_folder,
             "model.reload": self.loading.reload,
@@ -271,6 +277,8 @@ class MainWindow(QMainWindow):
         self.menus.custom_context_requested.connect(self._ask_context)
         self.menus.recent_requested.connect(self.loading.open)
         self.files.model_chosen.connect(self.loading.open)
+        self.finding.path_chosen.connect(self.loading.open)
+        self.finding.config_chosen.connect(self.loading.load)
 
     def _connect_chats(self) -> None:
         chats, view = self.conversations, self.chat_view
@@ -439,14 +447,13 @@ class MainWindow(QMainWindow):
     # Qt overrides
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if _dropped_path(event):
+        if event.mimeData().hasUrls():
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        path = _dropped_path(event)
-        if path:
+        if event.mimeData().hasUrls():
             event.acceptProposedAction()
-            self.loading.open(path)
+            self.finding.take_dropped(event.mimeData().urls())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -459,11 +466,6 @@ class MainWindow(QMainWindow):
         self.hide()
         self.conversations.close()
         self.telemetry.close()
+        self.finding.close()
         self.controller.shutdown()
         super().closeEvent(event)
-
-
-def _dropped_path(event: QDropEvent) -> str:
-    """The one local file or folder that is dragged over the window, else an empty text."""
-    urls = event.mimeData().urls()
-    return urls[0].toLocalFile() if len(urls) == 1 and urls[0].isLocalFile() else ""

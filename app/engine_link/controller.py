@@ -8,7 +8,7 @@ from enum import Enum
 
 from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
 
-from app.engine_link.worker import EngineWorker, SessionFactory
+from app.engine_link.worker import EngineProblem, EngineWorker, SessionFactory
 from engine.config import EngineConfig, GenerationRequest, Message
 from engine.events import (
     Event,
@@ -22,6 +22,7 @@ from engine.events import (
     StepStats,
     TokenEvent,
 )
+from engine.prediction import ModelSurvey
 from engine.session import create_session
 
 log = logging.getLogger("app.engine_link")
@@ -185,6 +186,10 @@ class EngineController(QObject):
     def estimate_memory(self, config: EngineConfig) -> None:
         """Ask for `memory_estimated`."""
         self._estimate_ordered.emit(config)
+
+    def survey(self, config: EngineConfig) -> ModelSurvey | EngineProblem:
+        """Read a model's headers and wait for it: for background threads only."""
+        return self._worker.survey(config)
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Ask for `tokens_counted`; gives the ticket that the answer will carry."""

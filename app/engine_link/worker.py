@@ -21,6 +21,7 @@ from engine.events import (
     LoadProgress,
     ModelLoaded,
 )
+from engine.prediction import ModelSurvey
 from engine.session import EngineError, Session
 
 log = logging.getLogger("app.engine_link")
@@ -42,8 +43,9 @@ class EngineProblem:
 class EngineWorker(QObject):
     """Owns the session and lives in the engine thread; knows nothing of widgets or models.
 
-    Everything here runs in that thread except `cancel` and `stop_loading`, which set flags and
-    may be called from any thread. Loads and counts carry the ticket they were ordered with.
+    Everything here runs in that thread except `cancel` and `stop_loading`, which set flags, and
+    `survey`: those may be called from any thread. Loads and counts carry the ticket they were
+    ordered with.
 
     Signals:
         started(): the session exists.
@@ -91,6 +93,12 @@ class EngineWorker(QObject):
         self._stopped_ticket = max(self._stopped_ticket, ticket)
         if self._session and self._load is not None and self._load_ticket <= ticket:
             self._session.stop_loading()
+
+    def survey(self, config: EngineConfig) -> ModelSurvey | EngineProblem:
+        """Read a model's headers in the calling thread, beside whatever the session does."""
+        answer = self._ask(lambda session: session.survey(config))
+        assert isinstance(answer, ModelSurvey | EngineProblem)
+        return answer
 
     # --- slots ----------------------------------------------------------------------------
 

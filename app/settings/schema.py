@@ -62,6 +62,9 @@ LAST_MODEL: Setting[str] = Setting(
 RECENT_MODELS: Setting[list[str]] = Setting(
     "recent_models", list, [], "Recent models", "Paths for the Model menu, newest first."
 )
+MODEL_FOLDERS: Setting[list[str]] = Setting(
+    "model_folders", list, [], "Model folders", "Where models are looked for besides known places."
+)
 WEIGHTS: Setting[str] = Setting(
     "weights", str, "as-stored", "Weights", "Format of the weights.", choices=WEIGHT_FORMATS
 )
@@ -128,6 +131,7 @@ SCHEMA: tuple[Setting[Any], ...] = (
     FONT_SCALE,
     LAST_MODEL,
     RECENT_MODELS,
+    MODEL_FOLDERS,
     WEIGHTS,
     KV,
     CONTEXT,

@@ -36,6 +36,7 @@ from engine.events import (
     StepStats,
     TokenEvent,
 )
+from engine.prediction import ModelSurvey, SpeedPrediction
 from engine.session import EngineError
 from tests.fakes.figures import (
     ANSWER,
@@ -141,6 +142,14 @@ class FakeSession:
         info = self.inspect(config.model_path)
         resolved = resolve(config)
         return estimate(resolved, info, self.script.available_bytes, self._loaded)
+
+    def survey(self, config: EngineConfig) -> ModelSurvey:
+        if config.model_path in self.script.bad_paths:
+            raise self.script.bad_paths[config.model_path]
+        resolved, info = resolve(config), model_info(config.model_path)
+        memory = estimate(resolved, info, self.script.available_bytes, self._loaded)
+        speed = SpeedPrediction(487.0, 9.7e9 / memory.weight_bytes)
+        return ModelSurvey(info, resolved, memory, "CPU", resolved.threads or 2, speed)
 
     def load(self, config: EngineConfig) -> Iterator[LoadEvent]:
         self._note_thread()
