@@ -43,8 +43,8 @@ from app.dialogs.text_page import TextPage
 from app.engine_display import EngineDisplay, EngineWidgets
 from app.engine_link.controller import EngineController
 from app.file_actions import FileActions
-from app.model_loading import ModelLoading
 from app.model_library.finding import ModelFinding
+from app.model_loading import ModelLoading
 from app.model_menus import ModelMenus
 from app.run_bar import RunBar
 from app.sampling import SAMPLING_SETTINGS

@@ -54,10 +54,53 @@ class DownloadDialog(QDialog):
         self._make_buttons()
         self._lay_out()
         downloads.found.connect(self._on_found)
-        downloads.progressed.connect(self._on_progressed)
+        downloads.progressed.connect(self.show_progress)
         downloads.ended.connect(self._on_ended)
         self.resize(SIZE.boundedTo(parent.size() - QSize(2 * MARGIN, 2 * MARGIN)))
-        self._show_state()
+        self._refresh()
+
+    def show_model(self, model: HubModel) -> None:
+        """Offer what a repository holds."""
+        self._model = model
+        for choice in model.choices:
+            self._add(choice)
+        if not model.choices:
+            what = self.tr("Nothing in {0} can be loaded.").format(model.repository)
+            why = self.tr("It holds neither GGUF files nor safetensors with a config.json.")
+            self._tell(EngineProblem(what, why, self.tr("Look for a GGUF version of the model.")))
+        self.choices.setCurrentRow(0)
+        self.choices.setFocus()
+        self.show_running(False)
+
+    def show_running(self, running: bool) -> None:
+        """Offer what makes sense while a download runs, or while none does."""
+        choice = self._choice()
+        for each in (self.name, self.look_up, self.token, self.choices):
+            each.setEnabled(not running)
+        self.stop.setVisible(running)
+        self.stop.setEnabled(running)
+        self.bar.setVisible(running or bool(self._path))
+        self.load.setVisible(bool(self._path))
+        self.download.setVisible(not self._path)
+        self.download.setEnabled(not running and choice is not None and not choice.problem)
+        self.facts.setText(self._facts())
+
+    def show_progress(self, progress: DownloadProgress) -> None:
+        """Say how far the download is, how fast, and how long it takes yet."""
+        share = progress.done_bytes / max(1, progress.total_bytes)
+        self.bar.setValue(round(STEPS * min(1.0, share)))
+        if not self.stop.isEnabled():
+            return
+        if progress.checking:
+            self.detail.set_whole_text(self.tr("Checking {0}").format(progress.file))
+            return
+        done, total = memory(progress.done_bytes), memory(progress.total_bytes)
+        parts = [self.tr("{0} of {1}").format(done.text, total.text)]
+        if progress.bytes_per_s:
+            parts.append(f"{memory(progress.bytes_per_s).text}/s")
+        if progress.left_s is not None:
+            parts.append(self.tr("{0} left").format(about_seconds(progress.left_s)))
+        self.detail.set_whole_text("   ".join(parts))
 
     # --- building -------------------------------------------------------------------------
 
@@ -66,8 +109,8 @@ class DownloadDialog(QDialog):
         self.name.setPlaceholderText("HuggingFaceTB/SmolLM2-135M-Instruct")
         self.name.setAccessibleName(self.tr("Name of the model on the Hugging Face Hub"))
         self.name.returnPressed.connect(self._find)
-        self.find = QPushButton(self.tr("&Look up"), self)
-        self.find.clicked.connect(self._find)
+        self.look_up = QPushButton(self.tr("&Look up"), self)
+        self.look_up.clicked.connect(self._find)
         self.token = QLineEdit(self)
         self.token.setEchoMode(QLineEdit.EchoMode.Password)
         self.token.setPlaceholderText(self.tr("only for gated or private models; not saved"))
@@ -76,7 +119,7 @@ class DownloadDialog(QDialog):
         self.choices = QListWidget(self)
         self.choices.setObjectName("hubChoices")
         self.choices.setAccessibleName(self.tr("Formats"))
-        self.choices.currentItemChanged.connect(lambda *_: self._show_state())
+        self.choices.currentItemChanged.connect(lambda *_: self._refresh())
         self.choices.itemActivated.connect(lambda _: self._begin())
         self.facts = QLabel(self)
         self.facts.setProperty("tone", "muted")
@@ -108,14 +151,14 @@ class DownloadDialog(QDialog):
         self.load = QPushButton(self.tr("&Load"), self)
         self.load.setProperty("kind", "primary")
         self.load.clicked.connect(self._load)
-        for each in (self.find, self.stop, self.close_button, self.download, self.load):
+        for each in (self.look_up, self.stop, self.close_button, self.download, self.load):
             each.setAutoDefault(False)
 
     def _lay_out(self) -> None:
         top = QHBoxLayout()
         top.setSpacing(8)
         top.addWidget(self.name, 1)
-        top.addWidget(self.find)
+        top.addWidget(self.look_up)
         secret = QHBoxLayout()
         secret.setSpacing(8)
         caption = QLabel(self.tr("Access token"), self)
@@ -150,7 +193,7 @@ class DownloadDialog(QDialog):
         self._tell(None)
         self.detail.set_whole_text(self.tr("Asking the Hub…"))
         self._downloads.find(self._trusted(), self.name.text())
-        self._show_state()
+        self._refresh()
 
     def _begin(self) -> None:
         choice = self._choice()
@@ -160,7 +203,7 @@ class DownloadDialog(QDialog):
             self._downloads.download(self._trusted(), self._model, choice)
             self.bar.setValue(0)
             self.detail.set_whole_text(self.tr("Connecting…"))
-            self._show_state()
+            self._refresh()
 
     def _stop(self) -> None:
         self._downloads.stop()
@@ -182,20 +225,8 @@ class DownloadDialog(QDialog):
         if isinstance(answer, EngineProblem):
             self._tell(answer)
         else:
-            self._model = answer
-            for choice in answer.choices:
-                self._add(choice)
-            if not answer.choices:
-                self._tell(
-                    EngineProblem(
-                        self.tr("Nothing in {0} can be loaded.").format(answer.repository),
-                        self.tr("It holds neither GGUF files nor safetensors with a config.json."),
-                        self.tr("Look for a GGUF version of the model."),
-                    )
-                )
-            self.choices.setCurrentRow(0)
-            self.choices.setFocus()
-        self._show_state()
+            self.show_model(answer)
+        self.show_running(False)
 
     def _add(self, choice: HubChoice) -> None:
         number = len(choice.files)
@@ -207,22 +238,6 @@ class DownloadDialog(QDialog):
         item.setData(CHOICE_ROLE, choice)
         if choice.problem:
             item.setFlags(Qt.ItemFlag.NoItemFlags)
-
-    def _on_progressed(self, progress: DownloadProgress) -> None:
-        share = progress.done_bytes / max(1, progress.total_bytes)
-        self.bar.setValue(round(STEPS * min(1.0, share)))
-        if not self.stop.isEnabled():
-            return
-        if progress.checking:
-            self.detail.set_whole_text(self.tr("Checking {0}").format(progress.file))
-            return
-        done, total = memory(progress.done_bytes), memory(progress.total_bytes)
-        parts = [self.tr("{0} of {1}").format(done.text, total.text)]
-        if progress.bytes_per_s:
-            parts.append(f"{memory(progress.bytes_per_s).text}/s")
-        if progress.left_s is not None:
-            parts.append(self.tr("{0} left").format(about_seconds(progress.left_s)))
-        self.detail.set_whole_text("   ".join(parts))
 
     def _on_ended(self, outcome: str | EngineProblem | None) -> None:
         if isinstance(outcome, EngineProblem):
@@ -236,7 +251,7 @@ class DownloadDialog(QDialog):
             self._path = outcome
             self.detail.set_whole_text(self.tr("Downloaded and checked."))
             self.bar.setValue(STEPS)
-        self._show_state()
+        self._refresh()
 
     # --- private --------------------------------------------------------------------------
 
@@ -250,17 +265,8 @@ class DownloadDialog(QDialog):
         if problem:
             self.problem.setText(f"{problem.what}\n{problem.why} {problem.next}")
 
-    def _show_state(self) -> None:
-        running, choice = self._downloads.running, self._choice()
-        for each in (self.name, self.find, self.token, self.choices):
-            each.setEnabled(not running)
-        self.stop.setVisible(running)
-        self.stop.setEnabled(running)
-        self.bar.setVisible(running or bool(self._path))
-        self.load.setVisible(bool(self._path))
-        self.download.setVisible(not self._path)
-        self.download.setEnabled(not running and choice is not None and not choice.problem)
-        self.facts.setText(self._facts())
+    def _refresh(self) -> None:
+        self.show_running(self._downloads.running)
 
     def _facts(self) -> str:
         free = self.tr("{0} free on the disk of the Hugging Face cache").format(

@@ -30,6 +30,9 @@ SUFFIXES = (".gguf", ".safetensors")
 class ModelFinding(QObject):
     """Owns the background threads of finding models; `close` ends them.
 
+    Attributes:
+        library, downloads: what works in the background.
+
     Signals:
         config_chosen(EngineConfig): load this.
         path_chosen(str): load what lies there, as it is stored.
@@ -49,7 +52,7 @@ class ModelFinding(QObject):
         super().__init__(window)
         self._window, self._appearance, self._settings = window, appearance, settings
         self._cards = cards
-        self._library = Library(controller, self)
+        self.library = Library(controller, self)
         self.downloads = Downloads(self)
         self._speeds = MeasuredSpeeds(folders.speeds_file())
         SpeedRecorder(controller, self._speeds, self)
@@ -64,14 +67,14 @@ class ModelFinding(QObject):
             )
             theme = self._appearance.theme
             picker = ModelPicker(
-                theme, self._library, self._speeds, self._settings, base, self._window
+                theme, self.library, self._speeds, self._settings, base, self._window
             )
             picker.chosen.connect(self.config_chosen)
             picker.download_requested.connect(self.open_download)
             picker.finished.connect(self._forget_picker)
             self._picker = picker
         self._picker.show()
-        self._picker.raise_()
+        self._picker.activateWindow()
         self._picker.search.setFocus()
         return self._picker
 
@@ -83,7 +86,7 @@ class ModelFinding(QObject):
             self._download.load_requested.connect(self._on_load_requested)
             self.downloads.ended.connect(self._on_download_ended)
         self._download.show()
-        self._download.raise_()
+        self._download.activateWindow()
         self._download.name.setFocus()
         return self._download
 
@@ -109,7 +112,7 @@ class ModelFinding(QObject):
 
     def close(self) -> bool:
         """End the threads; False when a download could not be ended in time."""
-        self._library.close()
+        self.library.close()
         return self.downloads.close()
 
     # --- private --------------------------------------------------------------------------

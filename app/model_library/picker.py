@@ -52,6 +52,9 @@ class ModelPicker(QDialog):
     `base` says on which device and with how many threads. The list stands at once; figures fill
     in as headers are read.
 
+    Attributes:
+        surveys: what is known of each model by its path. listed: whether the list is complete.
+
     Signals:
         chosen(EngineConfig): load this.
         download_requested(): the person wants a model that is not here.
@@ -74,7 +77,8 @@ class ModelPicker(QDialog):
         self.setWindowTitle(self.tr("Models"))
         self.setObjectName("modelPicker")
         self._library, self._speeds, self._settings, self._base = library, speeds, settings, base
-        self._surveys: dict[str, ModelSurvey] = {}
+        self.surveys: dict[str, ModelSurvey] = {}
+        self.listed = False
         self.model = PickerModel(self)
         self.proxy = search_filter(self.model, self)
         self._delegate = PickerDelegate(theme)
@@ -84,7 +88,7 @@ class ModelPicker(QDialog):
         self._lay_out()
         library.entry_found.connect(self._on_entry_found)
         library.listing_ended.connect(self._on_listing_ended)
-        library.surveyed.connect(self._on_surveyed)
+        library.surveyed.connect(self.show_survey)
         self.finished.connect(library.rest)
         self.resize(SIZE.boundedTo(parent.size() - QSize(2 * MARGIN, 2 * MARGIN)))
         self.refresh()
@@ -92,15 +96,45 @@ class ModelPicker(QDialog):
     def refresh(self) -> None:
         """List everything anew."""
         self.model.clear_entries()
-        self._surveys.clear()
+        self.surveys.clear()
+        self.listed = False
+        recent = self._settings.get(RECENT_MODELS)
         last = self._settings.get(LAST_MODEL)
-        recent: list[str] = self._settings.get(RECENT_MODELS)
-        remembered = [*([last] if last else []), *recent]
-        self._empty.setText(self.tr("Looking for models…"))
-        self._show_what_there_is()
-        self._library.refresh(
-            self._settings.get(MODEL_FOLDERS), list(dict.fromkeys(remembered)), self._config("")
-        )
+        remembered = list(dict.fromkeys([last, *recent] if last else recent))
+        folders = self._settings.get(MODEL_FOLDERS)
+        self.show_rows()
+        self._library.refresh(folders, remembered, self._config(""))
+
+    def show_rows(self) -> None:
+        """Bring headings and rows in line with what is listed and searched for."""
+        rows = self.proxy.rowCount()
+        self._stack.setCurrentIndex(0 if rows else 1)
+        self._empty.setText(self._why_empty())
+        for row in range(rows):
+            heading = self.proxy.index(row, 0)
+            self.view.setFirstColumnSpanned(row, QModelIndex(), True)
+            self.view.setExpanded(heading, True)
+            for each in range(self.proxy.rowCount(heading)):
+                usable = bool(self.proxy.index(each, 0, heading).data(LOADABLE_ROLE))
+                self.view.setFirstColumnSpanned(each, heading, not usable)
+        if rows and not self.view.currentIndex().isValid():
+            self.view.setCurrentIndex(self.proxy.index(0, 0, self.proxy.index(0, 0)))
+        self._on_current_changed()
+
+    def show_survey(self, path: str, answer: ModelSurvey | EngineProblem) -> None:
+        """Fill the row of a listed model in, or say why it cannot be opened."""
+        entry = self.model.entry(path)
+        if entry is None:
+            return
+        if isinstance(answer, EngineProblem):
+            self.surveys.pop(path, None)
+            why = f"{answer.what} {answer.why}" if len(answer.why) < 60 else answer.why
+            self.model.show_cells(path, problem_row(entry, why), loadable=False)
+        else:
+            self.surveys[path] = answer
+            cells = survey_row(entry, answer, self._measured(answer))
+            self.model.show_cells(path, cells, loadable=True)
+        self.show_rows()
 
     # --- building -------------------------------------------------------------------------
 
@@ -206,30 +240,11 @@ class ModelPicker(QDialog):
 
     def _on_entry_found(self, entry: ModelEntry) -> None:
         self.model.add(entry, unread_row(entry))
-        self._show_what_there_is()
+        self.show_rows()
 
     def _on_listing_ended(self) -> None:
-        self._empty.setText(
-            self.tr(
-                "No models were found on this machine.\n\n"
-                "Add the folder where yours lie, or download one from the Hugging Face Hub."
-            )
-        )
-        self._show_what_there_is()
-
-    def _on_surveyed(self, path: str, answer: ModelSurvey | EngineProblem) -> None:
-        entry = self.model.entry(path)
-        if entry is None:
-            return
-        if isinstance(answer, EngineProblem):
-            self._surveys.pop(path, None)
-            why = f"{answer.what} {answer.why}" if len(answer.why) < 60 else answer.why
-            self.model.show_cells(path, problem_row(entry, why), loadable=False)
-        else:
-            self._surveys[path] = answer
-            cells = survey_row(entry, answer, self._measured(answer))
-            self.model.show_cells(path, cells, loadable=True)
-        self._show_what_there_is()
+        self.listed = True
+        self.show_rows()
 
     def _measured(self, survey: ModelSurvey) -> MeasuredSpeed:
         try:
@@ -241,15 +256,22 @@ class ModelPicker(QDialog):
 
     def _on_search(self, text: str) -> None:
         self.proxy.setFilterFixedString(text)
-        if text:
-            self._empty.setText(self.tr("No model has “{0}” in its name or facts.").format(text))
-        else:
-            self._on_listing_ended()
-        self._show_what_there_is()
+        self.show_rows()
+
+    def _why_empty(self) -> str:
+        if self.search.text() and self.model.rowCount():
+            text = self.tr("No model has “{0}” in its name or facts.")
+            return text.format(self.search.text())
+        if not self.listed:
+            return self.tr("Looking for models…")
+        return self.tr(
+            "No models were found on this machine.\n\n"
+            "Add the folder where yours lie, or download one from the Hugging Face Hub."
+        )
 
     def _on_current_changed(self, _current: QModelIndex | None = None) -> None:
         entry, loadable = self._current()
-        survey = self._surveys.get(entry.path) if entry else None
+        survey = self.surveys.get(entry.path) if entry else None
         self.load.setEnabled(loadable)
         self.remove_folder.setVisible(entry is not None and entry.source == "folder")
         self.facts.set_whole_text(memory_sentence(survey) if survey else "")
@@ -302,20 +324,6 @@ class ModelPicker(QDialog):
         """The entry under the cursor, and whether it can be loaded."""
         index = self.view.currentIndex().siblingAtColumn(0)
         return index.data(ENTRY_ROLE), bool(index.data(LOADABLE_ROLE))
-
-    def _show_what_there_is(self) -> None:
-        rows = self.proxy.rowCount()
-        self._stack.setCurrentIndex(0 if rows else 1)
-        for row in range(rows):
-            heading = self.proxy.index(row, 0)
-            self.view.setFirstColumnSpanned(row, QModelIndex(), True)
-            self.view.setExpanded(heading, True)
-            for each in range(self.proxy.rowCount(heading)):
-                usable = bool(self.proxy.index(each, 0, heading).data(LOADABLE_ROLE))
-                self.view.setFirstColumnSpanned(each, heading, not usable)
-        if rows and not self.view.currentIndex().isValid():
-            self.view.setCurrentIndex(self.proxy.index(0, 0, self.proxy.index(0, 0)))
-        self._on_current_changed()
 
     # Qt overrides
 

@@ -12,6 +12,7 @@ from app.theme import CONTROL_PX, LABEL_PX, Theme
 PADDING = 10
 ROW_AIR = 12
 LINE_GAP = 2
+SLACK = 4  # tabular figures draw a little wider than font metrics say
 Index = QModelIndex | QPersistentModelIndex
 
 
@@ -50,7 +51,7 @@ class PickerDelegate(QStyledItemDelegate):
         text = line.horizontalAdvance(str(index.data() or ""))
         below = small.horizontalAdvance(str(index.data(BELOW_ROLE) or ""))
         height = line.height() + LINE_GAP + small.height() + ROW_AIR
-        return QSize(max(text, below) + 2 * PADDING, height)
+        return QSize(max(text, below) + 2 * PADDING + SLACK, height)
 
     # private
 

@@ -70,7 +70,7 @@ def survey_row(
         CellText(parameters(info.parameters)),
         CellText(*_body_and_head(info.stored_format)),
         CellText(memory(info.file_bytes).text),
-        CellText(count(info.context_length), _tr("{0} loaded").format(count(need.context_length))),
+        CellText(count(info.context_length), _tr("loads {0}").format(count(need.context_length))),
         CellText(memory(need.required_bytes).text, verdict, memory_sentence(survey)),
         _first_token(survey, measured),
         _decode(survey, measured),

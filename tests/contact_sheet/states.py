@@ -13,6 +13,7 @@ from app.appearance import ThemeChoice
 from app.chat.store import Chat, ChatMessage, ChatStore, new_id
 from engine.config import EngineConfig
 from engine.session import EngineError
+from tests.contact_sheet import finding
 from tests.fakes.fake_session import Script
 from tests.fakes.window import FakeProgram, settle, wait_until
 
@@ -170,5 +171,9 @@ STATES = (
     State("decoding", "Decoding", Script(), _decoding),
     State("finished", "Finished, with code and a table", Script(prefill_tok_s=120.0), _finished),
     State("error", "Error, with an action", Script(bad_paths={UNSUPPORTED: PROBLEM}), _error),
+    State("models", "Choosing a model", Script(), finding.filled),
+    State("models-empty", "No models", Script(), finding.empty, False),
+    State("download", "Choosing a download", Script(), finding.choosing_download),
+    State("downloading", "Downloading", Script(), finding.downloading),
     State("two-chats", "Two chats generating", Script(hold_decode_at=30), _two_chats),
 )

@@ -1,0 +1,123 @@
+"""The states of finding models: the list, filled and empty, and the download dialog."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.engine_link.worker import EngineProblem
+from app.model_library.row_texts import unread_row
+from engine.config import EngineConfig
+from engine.model_library.entries import ModelEntry
+from engine.model_library.hub import HubChoice, HubFile, HubModel
+from engine.model_library.hub_download import DownloadProgress
+from engine.prediction import ModelSurvey, SpeedPrediction
+from tests.fakes.figures import estimate, model_info, resolve
+from tests.fakes.window import FakeProgram, wait_until
+
+UNKNOWN = "/models/llama/Mamba2-370M-Q4_K_M.gguf"
+PROBLEM = EngineProblem(
+    "The architecture “mamba2” is not supported.",
+    "Known architectures: llama.",
+    "Choose a model of a known architecture.",
+)
+ENTRIES = (
+    ModelEntry("/starter/SmolLM2.gguf", "SmolLM2-135M-Instruct", "starter", "/starter"),
+    ModelEntry("/models/tiny/TinyLlama-1.1B-Q8_0.gguf", "TinyLlama-1.1B-Q8_0", "folder", "/models"),
+    ModelEntry(UNKNOWN, "Mamba2-370M-Q4_K_M", "folder", "/models", "llama"),
+    ModelEntry(
+        "/hub/models--HuggingFaceTB--SmolLM2-1.7B-Instruct/snapshots/1",
+        "SmolLM2-1.7B-Instruct",
+        "huggingface",
+        "/hub",
+        "HuggingFaceTB/SmolLM2-1.7B-Instruct",
+    ),
+    ModelEntry("/ollama/blobs/sha256-1", "llama3.1:8b", "ollama", "/ollama"),
+    ModelEntry(
+        "/usb/Llama-2-7B.gguf",
+        "Llama-2-7B",
+        "recent",
+        "/usb",
+        "",
+        "It is not there any more: /usb/Llama-2-7B.gguf.",
+    ),
+)
+FIGURES = {
+    "/starter/SmolLM2.gguf": (0.135, "Q4_1, head Q8_0", 5.8, 684.0),
+    "/models/tiny/TinyLlama-1.1B-Q8_0.gguf": (1.1, "Q8_0", 8.5, 4_200.0),
+    "/hub/models--HuggingFaceTB--SmolLM2-1.7B-Instruct/snapshots/1": (1.71, "BF16", 16.0, 9_800.0),
+    "/ollama/blobs/sha256-1": (8.03, "Q4_K + Q6_K", 8.5, 36_000.0),
+}
+MODEL = HubModel(
+    "bartowski/SmolLM2-1.7B-Instruct-GGUF",
+    "0" * 40,
+    "apache-2.0",
+    True,
+    (
+        HubChoice("SmolLM2-1.7B-Instruct-Q4_0.gguf", (HubFile("a", 991_000_000),)),
+        HubChoice("SmolLM2-1.7B-Instruct-Q8_0.gguf", (HubFile("b", 1_820_000_000),)),
+        HubChoice("safetensors", (HubFile("c", 3_420_000_000), HubFile("d", 2_000_000))),
+        HubChoice(
+            "SmolLM2-1.7B-Instruct-F32.gguf",
+            (HubFile("e", 4_000_000_000), HubFile("f", 2_840_000_000)),
+            "It is split into 2 files, which this program cannot open yet.",
+        ),
+    ),
+)
+
+
+def filled(program: FakeProgram) -> None:
+    """The list with a model of every source, one that cannot be opened and one that is gone."""
+    program.load()
+    picker = program.window.finding.open_picker()
+    wait_until(lambda: picker.listed)
+    program.window.finding.library.rest()
+    picker.model.clear_entries()
+    for entry in ENTRIES:
+        picker.model.add(entry, unread_row(entry))
+    picker.show_rows()
+    for path, figures in FIGURES.items():
+        picker.show_survey(path, _survey(path, *figures))
+    picker.show_survey(UNKNOWN, PROBLEM)
+
+
+def _survey(path: str, billions: float, stored: str, bits: float, ttft_ms: float) -> ModelSurvey:
+    """Figures of a model of so many parameters, on a laptop that reads 20 GB/s."""
+    size = round(billions * 1e9 * bits / 8)
+    info = replace(
+        model_info(path),
+        parameters=round(billions * 1e9),
+        file_bytes=size,
+        stored_format=stored,
+        context_length=131_072 if billions > 1 else 8_192,
+    )
+    config = resolve(EngineConfig(path))
+    memory = replace(estimate(config, info, 6_200_000_000, None), weight_bytes=size)
+    speed = SpeedPrediction(ttft_ms, 18e9 / size)
+    return ModelSurvey(info, config, memory, "CPU", 2, speed)
+
+
+def empty(program: FakeProgram) -> None:
+    """The list when nothing was found."""
+    program.load()
+    picker = program.window.finding.open_picker()
+    wait_until(lambda: picker.listed)
+    picker.model.clear_entries()
+    picker.show_rows()
+
+
+def choosing_download(program: FakeProgram) -> None:
+    """The download dialog with a model looked up."""
+    program.load()
+    dialog = program.window.finding.open_download()
+    dialog.name.setText(MODEL.repository)
+    dialog.show_model(MODEL)
+
+
+def downloading(program: FakeProgram) -> None:
+    """The download dialog while bytes come."""
+    choosing_download(program)
+    dialog = program.window.finding.open_download()
+    dialog.show_running(True)
+    size = MODEL.choices[0].size
+    progress = DownloadProgress(MODEL.choices[0].label, 0, size, 23_400_000.0)
+    dialog.show_progress(replace(progress, done_bytes=412_000_000))
