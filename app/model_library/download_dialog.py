@@ -8,6 +8,7 @@ from PySide6.QtWidgets import (
     QDialog,
     QHBoxLayout,
     QLabel,
+    QLayout,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
@@ -56,8 +57,12 @@ class DownloadDialog(QDialog):
         downloads.found.connect(self._on_found)
         downloads.progressed.connect(self.show_progress)
         downloads.ended.connect(self._on_ended)
-        self.resize(SIZE.boundedTo(parent.size() - QSize(2 * MARGIN, 2 * MARGIN)))
+        self.fit_into(parent.size())
         self._refresh()
+
+    def fit_into(self, size: QSize) -> None:
+        """Leave a margin of a window of this size."""
+        self.resize(SIZE.boundedTo(size - QSize(2 * MARGIN, 2 * MARGIN)))
 
     def show_model(self, model: HubModel) -> None:
         """Offer what a repository holds."""
@@ -171,6 +176,7 @@ class DownloadDialog(QDialog):
         for each in (self.stop, self.close_button, self.download, self.load):
             buttons.addWidget(each)
         column = QVBoxLayout(self)
+        column.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
         column.setContentsMargins(MARGIN, MARGIN, MARGIN, MARGIN)
         column.setSpacing(12)
         column.addLayout(top)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QModelIndex, QSize, Qt, Signal
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QComboBox,
     QDialog,
     QFileDialog,
     QHBoxLayout,
     QHeaderView,
     QLabel,
+    QLayout,
     QLineEdit,
     QPushButton,
     QStackedLayout,
@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chat.elided_label import ElidedLabel
+from app.chevron_box import ChevronBox
 from app.engine_link.worker import EngineProblem
 from app.model_library.library import Library
 from app.model_library.picker_delegate import PickerDelegate
@@ -82,7 +83,7 @@ class ModelPicker(QDialog):
         self.model = PickerModel(self)
         self.proxy = search_filter(self.model, self)
         self._delegate = PickerDelegate(theme)
-        self._make_controls()
+        self._make_controls(theme)
         self._make_list()
         self._make_buttons()
         self._lay_out()
@@ -90,8 +91,12 @@ class ModelPicker(QDialog):
         library.listing_ended.connect(self._on_listing_ended)
         library.surveyed.connect(self.show_survey)
         self.finished.connect(library.rest)
-        self.resize(SIZE.boundedTo(parent.size() - QSize(2 * MARGIN, 2 * MARGIN)))
+        self.fit_into(parent.size())
         self.refresh()
+
+    def fit_into(self, size: QSize) -> None:
+        """Leave a margin of a window of this size."""
+        self.resize(SIZE.boundedTo(size - QSize(2 * MARGIN, 2 * MARGIN)))
 
     def refresh(self) -> None:
         """List everything anew."""
@@ -109,7 +114,7 @@ class ModelPicker(QDialog):
         """Bring headings and rows in line with what is listed and searched for."""
         rows = self.proxy.rowCount()
         self._stack.setCurrentIndex(0 if rows else 1)
-        self._empty.setText(self._why_empty())
+        self.empty.setText(self._why_empty())
         for row in range(rows):
             heading = self.proxy.index(row, 0)
             self.view.setFirstColumnSpanned(row, QModelIndex(), True)
@@ -138,18 +143,18 @@ class ModelPicker(QDialog):
 
     # --- building -------------------------------------------------------------------------
 
-    def _make_controls(self) -> None:
+    def _make_controls(self, theme: Theme) -> None:
         self.search = QLineEdit(self)
         self.search.setPlaceholderText(self.tr("Search by name, architecture, format or folder"))
         self.search.setAccessibleName(self.tr("Search models"))
         self.search.setClearButtonEnabled(True)
         self.search.textChanged.connect(self._on_search)
         self.search.returnPressed.connect(self._load_current)
-        self.weights = QComboBox(self)
+        self.weights = ChevronBox(theme, self)
         self.weights.setAccessibleName(self.tr("Weights to load as"))
         for name in WEIGHT_FORMATS:
             self.weights.addItem(FORMAT_NAMES.get(name, self.tr("As stored")), name)
-        self.context = QComboBox(self)
+        self.context = ChevronBox(theme, self)
         self.context.setAccessibleName(self.tr("Context length to load with"))
         for tokens in CONTEXTS:
             self.context.addItem(count(tokens) if tokens else self.tr("Automatic"), tokens)
@@ -176,10 +181,10 @@ class ModelPicker(QDialog):
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         self.view.activated.connect(self._load_current)
         self.view.selectionModel().currentChanged.connect(self._on_current_changed)
-        self._empty = QLabel(self)
-        self._empty.setProperty("tone", "muted")
-        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._empty.setWordWrap(True)
+        self.empty = QLabel(self)
+        self.empty.setProperty("tone", "muted")
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty.setWordWrap(True)
         self.facts = ElidedLabel()
         self.facts.setProperty("tone", "label")
         self.place = ElidedLabel()
@@ -216,7 +221,7 @@ class ModelPicker(QDialog):
             top.addWidget(box)
         self._stack = QStackedLayout()
         self._stack.addWidget(self.view)
-        self._stack.addWidget(self._empty)
+        self._stack.addWidget(self.empty)
         buttons = QHBoxLayout()
         buttons.setSpacing(8)
         for button in (self.add_folder, self.remove_folder, self.download):
@@ -225,6 +230,7 @@ class ModelPicker(QDialog):
         buttons.addWidget(self.cancel)
         buttons.addWidget(self.load)
         column = QVBoxLayout(self)
+        column.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
         column.setContentsMargins(MARGIN, MARGIN, MARGIN, MARGIN)
         column.setSpacing(12)
         column.addLayout(top)
@@ -326,6 +332,13 @@ class ModelPicker(QDialog):
         return index.data(ENTRY_ROLE), bool(index.data(LOADABLE_ROLE))
 
     # Qt overrides
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        # From the search field too: the line edit leaves these keys to the dialog.
+        if event.key() in (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown):
+            self.view.keyPressEvent(event)
+        else:
+            super().keyPressEvent(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

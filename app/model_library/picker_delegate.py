@@ -6,7 +6,7 @@ from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
-from app.model_library.picker_model import BELOW_ROLE, ENTRY_ROLE, LOADABLE_ROLE
+from app.model_library.picker_model import BELOW_ROLE, ENTRY_ROLE, LOADABLE_ROLE, WARNS_ROLE
 from app.theme import CONTROL_PX, LABEL_PX, Theme
 
 PADDING = 10
@@ -23,7 +23,7 @@ class PickerDelegate(QStyledItemDelegate):
         super().__init__()
         self._theme = theme
         self._font, self._bold = theme.font(CONTROL_PX), theme.font(CONTROL_PX, bold=True)
-        self._small, self._heading = (
+        self._small, self._strong = (
             theme.font(LABEL_PX + 0.5),
             theme.font(LABEL_PX + 0.5, bold=True),
         )
@@ -37,7 +37,7 @@ class PickerDelegate(QStyledItemDelegate):
         hovered = bool(option.state & QStyle.StateFlag.State_MouseOver)
         if not index.parent().isValid():
             inner = rect.adjusted(PADDING, 0, -PADDING, -4)
-            self._draw(painter, inner, index.data(), theme.muted, self._heading, at_bottom=True)
+            self._draw(painter, inner, index.data(), theme.muted, self._strong, at_bottom=True)
         else:
             ground = theme.bubble if selected else theme.raised if hovered else theme.surface
             painter.fillRect(rect, QColor(ground))
@@ -49,7 +49,7 @@ class PickerDelegate(QStyledItemDelegate):
         if not index.parent().isValid():
             return QSize(0, small.height() + 18)
         text = line.horizontalAdvance(str(index.data() or ""))
-        below = small.horizontalAdvance(str(index.data(BELOW_ROLE) or ""))
+        below = QFontMetrics(self._strong).horizontalAdvance(str(index.data(BELOW_ROLE) or ""))
         height = line.height() + LINE_GAP + small.height() + ROW_AIR
         return QSize(max(text, below) + 2 * PADDING + SLACK, height)
 
@@ -69,7 +69,9 @@ class PickerDelegate(QStyledItemDelegate):
         self._draw(painter, upper, index.data(), color, self._bold if name else self._font)
         if below:
             lower = QRect(rect.left(), upper.bottom() + 1 + LINE_GAP, rect.width(), small.height())
-            self._draw(painter, lower, below, theme.muted, self._small)
+            warns = bool(index.data(WARNS_ROLE))
+            tone, font = (theme.text, self._strong) if warns else (theme.muted, self._small)
+            self._draw(painter, lower, below, tone, font)
 
     @staticmethod
     def _draw(

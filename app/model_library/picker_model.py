@@ -14,6 +14,8 @@ BELOW_ROLE = Qt.ItemDataRole.UserRole + 1  # the quiet second line
 ENTRY_ROLE = Qt.ItemDataRole.UserRole + 2  # ModelEntry, None for headings
 SEARCH_ROLE = Qt.ItemDataRole.UserRole + 3  # everything a search looks at
 LOADABLE_ROLE = Qt.ItemDataRole.UserRole + 4
+WARNS_ROLE = Qt.ItemDataRole.UserRole + 5  # the second line matters
+ACCESSIBLE_ROLE = Qt.ItemDataRole.AccessibleTextRole
 ORDER: tuple[Source, ...] = ("starter", "folder", "huggingface", "lm-studio", "ollama", "recent")
 
 
@@ -59,6 +61,7 @@ class PickerModel(QStandardItemModel):
         for item, cell in zip(self._rows[path], cells, strict=True):
             item.setText(cell.text)
             item.setData(cell.below, BELOW_ROLE)
+            item.setData(cell.warns, WARNS_ROLE)
             item.setToolTip(cell.tip)
             item.setData(", ".join(filter(None, (cell.text, cell.below))), ACCESSIBLE_ROLE)
         first = self._rows[path][0]
@@ -70,14 +73,11 @@ class PickerModel(QStandardItemModel):
     def _heading(self, source: Source) -> QStandardItem:
         if source not in self._headings:
             heading = QStandardItem(source_title(source))
-            heading.setFlags(Qt.ItemFlag.ItemIsEnabled)
+            heading.setFlags(Qt.ItemFlag.NoItemFlags)  # arrow keys pass over it
             place = sum(ORDER.index(each) < ORDER.index(source) for each in self._headings)
             self.insertRow(place, heading)
             self._headings[source] = heading
         return self._headings[source]
-
-
-ACCESSIBLE_ROLE = Qt.ItemDataRole.AccessibleTextRole
 
 
 def search_filter(model: PickerModel, parent: QObject) -> QSortFilterProxyModel:

@@ -14,11 +14,12 @@ from engine.prediction import PROMPT_TOKENS, ModelSurvey
 
 @dataclass(frozen=True, slots=True)
 class CellText:
-    """Two lines of a cell, the second one quiet, and what the pointer is told."""
+    """Two lines of a cell, the second one quiet unless `warns`, and what the pointer is told."""
 
     text: str = NO_VALUE
     below: str = ""
     tip: str = ""
+    warns: bool = False
 
 
 def column_titles() -> tuple[str, ...]:
@@ -71,7 +72,7 @@ def survey_row(
         CellText(*_body_and_head(info.stored_format)),
         CellText(memory(info.file_bytes).text),
         CellText(count(info.context_length), _tr("loads {0}").format(count(need.context_length))),
-        CellText(memory(need.required_bytes).text, verdict, memory_sentence(survey)),
+        CellText(memory(need.required_bytes).text, verdict, memory_sentence(survey), not need.fits),
         _first_token(survey, measured),
         _decode(survey, measured),
     )

@@ -22,7 +22,7 @@ from engine.model_library.hub_errors import gigabytes, told_errors
 from engine.model_library.transfer_rate import TransferRate
 from engine.session import EngineError
 
-_CHUNK_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 16
 _HASH_BYTES = 1 << 20
 # A connection that breaks is opened again this often without a byte between.
 _ATTEMPTS = 3

@@ -19,9 +19,11 @@ from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtWidgets import QApplication
 
 from app.appearance import ThemeChoice
+from app.model_library.download_dialog import DownloadDialog
+from app.model_library.picker import ModelPicker
 from app.theme import load_theme
 from tests.contact_sheet.states import STATES, State, open_state
-from tests.fakes.window import settle
+from tests.fakes.window import FakeProgram, settle
 
 SIZES = ((1440, 900), (1280, 720), (1093, 614), (900, 600))
 THEMES: tuple[ThemeChoice, ...] = ("dark", "light")
@@ -41,10 +43,26 @@ def render(state: State, theme: ThemeChoice, app: QApplication) -> dict[tuple[in
             settle(120)
             program.window.panel.plots.redraw()
             settle(20)
-            pictures[size] = program.window.grab()
+            pictures[size] = _with_dialog(program)
         program.close()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
     return pictures
+
+
+def _with_dialog(program: FakeProgram) -> QPixmap:
+    """The window, and over it the dialog that is open, which is a window of its own."""
+    picture = program.window.grab()
+    dialogs: list[ModelPicker | DownloadDialog] = []
+    dialogs += program.window.findChildren(ModelPicker)
+    dialogs += program.window.findChildren(DownloadDialog)
+    for dialog in dialogs:
+        dialog.fit_into(program.window.size())
+        settle(60)
+        over = dialog.grab()
+        painter = QPainter(picture)
+        painter.drawPixmap((picture.rect().center() - over.rect().center()), over)
+        painter.end()
+    return picture
 
 
 def compose(theme: ThemeChoice, pictures: dict[str, dict[tuple[int, int], QPixmap]]) -> QPixmap:
