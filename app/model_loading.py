@@ -23,6 +23,7 @@ MAX_RECENT = 8
 MAX_BUTTONS = 3
 HOVER_MS = 120
 CARD = "load"
+MISSING_CARD = "missing"
 
 
 class ModelLoading(QObject):
@@ -78,6 +79,8 @@ class ModelLoading(QObject):
             return
         base = {} if "model_path" in given else self._remembered(path)
         self.load(EngineConfig(**{"model_path": path, **base, **given}))
+        if last and path != last and "model_path" not in given:
+            self._tell_missing(last)
 
     def open(self, path: str) -> None:
         """Load another model as it is stored, with the context the engine finds right."""
@@ -179,6 +182,14 @@ class ModelLoading(QObject):
 
     def _loader(self, config: EngineConfig, **changes: Any) -> Callable[[], None]:
         return lambda: self.load(replace(config, **changes))
+
+    def _tell_missing(self, path: str) -> None:
+        text = CardText(
+            self.tr("{0} is not there any more.").format(Path(path).name),
+            self.tr("It was loaded from {0}.").format(path),
+            self.tr("The starter model takes its place for now."),
+        )
+        self._cards.show_card(MISSING_CARD, "notice", text)
 
     def _offer_a_model(self) -> None:
         starter = starter_model_path()

@@ -96,10 +96,12 @@ class Program(QObject):
 
     def _end(self) -> tuple[int, str]:
         self._reporter.uninstall()
-        if not self.controller.shutdown():
-            # A thread that still runs native code would crash the interpreter's own end.
+        engine_ended = self.controller.shutdown()
+        if not engine_ended or not self.window.finding.close():
+            # A thread that still runs would crash the interpreter's own end: native code in the
+            # engine's, a server that does not answer in the downloads'.
             logging.shutdown()
-            os._exit(self._code or 1)
+            os._exit(self._code or int(not engine_ended))
         self.window.deleteLater()
         self._app.processEvents()
         return self._code, self._reason

@@ -117,7 +117,7 @@ def about_page() -> str:
         ("Qt, PySide6", "LGPL-3.0"),
         ("pyqtgraph, markdown-it-py", "MIT"),
         ("PyTorch, Jinja, Pygments, psutil", "BSD"),
-        ("tokenizers, safetensors, SmolLM2-135M-Instruct", "Apache-2.0"),
+        ("tokenizers, safetensors, huggingface_hub, SmolLM2-135M-Instruct", "Apache-2.0"),
     )
     rows = "".join(f"<tr><td>{escape(a)}</td><td>{escape(b)}</td></tr>" for a, b in licences)
     return (

@@ -29,6 +29,7 @@ from app.settings.schema import (
 from engine.config import EngineConfig
 from engine.events import GenerationFailed, LoadFailed
 from engine.session import EngineError
+from engine.starter import starter_model_path
 from tests.app.conftest import MakeProgram
 from tests.fakes.fake_session import Script
 from tests.fakes.window import MODEL, FakeProgram, settle, wait_until
@@ -575,3 +576,7 @@ def test_last_model_is_loaded_at_start(
     program.window.loading.load_first()
     wait_until(lambda: len(program.session.loads) == 2 or bool(program.window.cards.card("load")))
     assert all("gone" not in config.model_path for config in program.session.loads)
+    card = program.window.cards.card("missing")
+    assert (card is not None) == (starter_model_path() is not None)
+    if card is not None:
+        assert str(tmp_path / "gone.gguf") in card.accessibleName()
