@@ -17,7 +17,12 @@ class ChevronBox(QComboBox):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.set_theme(theme)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Take another colour set."""
         self._chevron = icon("chevron", theme.muted, CHEVRON_PX)
+        self.update()
 
     # Qt overrides
 

@@ -19,6 +19,7 @@ from app.model_library.picker import ModelPicker
 from app.model_library.speed_recorder import SpeedRecorder
 from app.settings.schema import DEVICE, THREADS
 from app.settings.store import Settings
+from app.theme import Theme
 from engine.config import EngineConfig
 from engine.model_library.hub import Hub
 from engine.model_library.measured import MeasuredSpeeds
@@ -58,6 +59,7 @@ class ModelFinding(QObject):
         SpeedRecorder(controller, self._speeds, self)
         self._picker: ModelPicker | None = None
         self._download: DownloadDialog | None = None
+        appearance.theme_changed.connect(self._on_theme_changed)
 
     def open_picker(self) -> ModelPicker:
         """Show the list of models, beside which the window goes on."""
@@ -116,6 +118,10 @@ class ModelFinding(QObject):
         return self.downloads.close()
 
     # --- private --------------------------------------------------------------------------
+
+    def _on_theme_changed(self, theme: Theme) -> None:
+        if self._picker is not None:
+            self._picker.set_theme(theme)
 
     def _forget_picker(self) -> None:
         self._picker = None

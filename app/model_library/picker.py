@@ -94,6 +94,13 @@ class ModelPicker(QDialog):
         self.fit_into(parent.size())
         self.refresh()
 
+    def set_theme(self, theme: Theme) -> None:
+        """Take another colour set or text size."""
+        self._delegate = PickerDelegate(theme)
+        self.view.setItemDelegate(self._delegate)
+        for box in (self.weights, self.context):
+            box.set_theme(theme)
+
     def fit_into(self, size: QSize) -> None:
         """Leave a margin of a window of this size."""
         self.resize(SIZE.boundedTo(size - QSize(2 * MARGIN, 2 * MARGIN)))

@@ -74,12 +74,22 @@ def folder_models(
         yield from models_in(folder, files, replace(place, detail=detail))
 
 
+def _added_folder(folder: Path, wanted: Callable[[], bool]) -> Iterator[ModelEntry]:
+    """Its models, or itself with the reason why there are none, so that it can be removed."""
+    entry: ModelEntry | None = None
+    for entry in folder_models(folder, "folder", wanted):
+        yield entry
+    if entry is None:
+        problem = "There are no models in it." if folder.is_dir() else "It is not there any more."
+        yield Place("folder", folder).entry(folder, str(folder), problem)
+
+
 def _all_entries(added: Sequence[str], wanted: Callable[[], bool]) -> Iterator[ModelEntry]:
     starter = starter_model_path()
     if starter:
         yield ModelEntry(starter, STARTER_NAME, "starter", str(Path(starter).parent))
     for each in added:
-        yield from folder_models(Path(each), "folder", wanted)
+        yield from _added_folder(Path(each), wanted)
     yield from cached_models(hub_cache_folder())
     for each in LM_STUDIO_FOLDERS:
         yield from folder_models(Path(each).expanduser(), "lm-studio", wanted)

@@ -265,6 +265,19 @@ def test_other_things_dropped_are_refused_in_words(
     assert program.session.loads == []
 
 
+def test_the_list_follows_the_theme(
+    qtbot: QtBot, make_program: MakeProgram, own_models: Path
+) -> None:
+    """Changed while the list is open, its rows lie on the new theme's ground."""
+    program = make_program()
+    picker = open_picker(program, own_models)
+    program.appearance.choose("light", 1.0)
+    row = picker.view.visualRect(picker.proxy.index(1, 0, picker.proxy.index(0, 0)))
+    color = picker.view.viewport().grab().toImage().pixelColor(row.topLeft())
+    assert color.name() == program.appearance.theme.surface
+    picker.reject()
+
+
 def test_closing_the_window_ends_a_listing(
     qtbot: QtBot, make_program: MakeProgram, own_models: Path
 ) -> None:

@@ -223,6 +223,16 @@ def test_added_folder(tmp_path: Path) -> None:
     assert {e.source for e in entries} == {"folder"}
 
 
+def test_added_folders_without_models_are_told(tmp_path: Path) -> None:
+    """An empty folder and one that is gone keep a row each, by which they can be removed."""
+    empty, gone = tmp_path / "empty", tmp_path / "gone"
+    empty.mkdir()
+    entries = others(list(list_models([str(empty), str(gone)])))
+    assert [(e.name, e.place) for e in entries] == [(str(p), str(p)) for p in (empty, gone)]
+    assert "no models" in entries[0].problem
+    assert "not there" in entries[1].problem
+
+
 def test_links_in_a_circle_end(tmp_path: Path) -> None:
     """A folder linked into itself is walked once; a linked folder is followed."""
     disk = tmp_path / "disk"
@@ -250,7 +260,7 @@ def test_remembered_models(tmp_path: Path) -> None:
 def test_the_listing_can_be_left(tmp_path: Path) -> None:
     """Nothing more is looked for once nobody wants it."""
     write_gguf(tmp_path / "a.gguf")
-    assert others(list(list_models([str(tmp_path)], wanted=lambda: False))) == []
+    assert all(e.problem for e in others(list(list_models([str(tmp_path)], wanted=lambda: False))))
 
 
 @pytest.mark.starter
