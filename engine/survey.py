@@ -10,7 +10,14 @@ from engine.config import EngineConfig, MemoryEstimate
 from engine.device_peaks import DevicePeaks, stored_peaks
 from engine.devices import describe_device, resolve_device
 from engine.loading.checkpoint import Checkpoint
-from engine.loading.weight_source import head_format, stored_bits, weight_num_bytes
+from engine.loading.tensors import TensorInfo
+from engine.loading.weight_source import (
+    EMBEDDING,
+    HEAD,
+    kept_format,
+    kept_grouping,
+    weight_num_bytes,
+)
 from engine.memory import resolve_kv_format
 from engine.model_loader import (
     LoadedModel,
@@ -21,8 +28,6 @@ from engine.model_loader import (
 )
 from engine.prediction import DeviceSpeed, MatrixGroup, ModelSurvey, ModelWork, predict
 
-_EMBEDDING = "model.embed_tokens.weight"
-_HEAD = "lm_head.weight"
 _DENSE = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 
 
@@ -62,36 +67,46 @@ def survey_model(
 def model_work(checkpoint: Checkpoint, weight_format: str, memory: MemoryEstimate) -> ModelWork:
     """What a token of this model costs in a weight format."""
     tensors, config = checkpoint.tensors, checkpoint.config
-    tied = config.tie_word_embeddings or _HEAD not in tensors
-    head = _EMBEDDING if tied else _HEAD
-    layers = [n for n, t in tensors.items() if len(t.shape) == 2 and n not in (_EMBEDDING, _HEAD)]
+    tied = config.tie_word_embeddings or HEAD not in tensors
+    head = EMBEDDING if tied else HEAD
+    layers = [n for n, t in tensors.items() if len(t.shape) == 2 and n not in (EMBEDDING, HEAD)]
     return ModelWork(
         layers=_group(checkpoint, layers, weight_format),
-        head=_group(checkpoint, [head], head_format(weight_format)),
+        head=_group(checkpoint, [head], weight_format),
         attention_size=config.num_layers * config.num_heads * config.head_dim,
         kv_bytes_per_token=memory.kv_bytes_per_token,
     )
 
 
 def _group(checkpoint: Checkpoint, names: list[str], weight_format: str) -> MatrixGroup:
-    by_format: dict[str, int] = {}
-    parameters = num_bytes = 0
+    by_format: dict[str, float] = {}
+    parameters = num_bytes = 0.0
     for name in names:
-        tensor = checkpoint.tensors[name]
-        shape = (tensor.shape[0], tensor.shape[1])
-        parameters += shape[0] * shape[1]
-        num_bytes += weight_num_bytes(shape, tensor.format, weight_format)
-        kept = _kernel_format(tensor.format, weight_format)
-        by_format[kept] = by_format.get(kept, 0) + shape[0] * shape[1]
-    return MatrixGroup(max(by_format, key=lambda each: by_format[each]), parameters, num_bytes)
+        tensor, kept = checkpoint.tensors[name], kept_format(name, weight_format)
+        share = _share_used(checkpoint, name)
+        count = share * tensor.shape[0] * tensor.shape[1]
+        parameters += count
+        num_bytes += share * weight_num_bytes(tensor, kept)
+        kernel_format = _kernel_format(tensor, kept)
+        by_format[kernel_format] = by_format.get(kernel_format, 0) + count
+    main_format = max(by_format, key=lambda each: by_format[each])
+    return MatrixGroup(main_format, round(parameters), round(num_bytes))
 
 
-def _kernel_format(tensor_format: str, weight_format: str) -> str:
+def _share_used(checkpoint: Checkpoint, name: str) -> float:
+    """The share of tokens that pass a matrix: of an expert's, those that are sent to it."""
+    experts = checkpoint.config.experts
+    if experts is None or ".experts." not in name:
+        return 1.0
+    return experts.num_experts_per_token / experts.num_experts
+
+
+def _kernel_format(tensor: TensorInfo, weight_format: str) -> str:
     """The format a tensor will be kept in; engine.loading.weight_source.read_weight decides."""
     if weight_format != "as-stored":
         return weight_format
-    bits = stored_bits(tensor_format, weight_format)
-    return f"int{bits}" if bits else _DENSE.get(tensor_format, "bf16")
+    grouping = kept_grouping(tensor, weight_format)
+    return f"int{grouping.bits}" if grouping else _DENSE.get(tensor.format, "bf16")
 
 
 def _device_speed(device: torch.device, config: EngineConfig, peaks: DevicePeaks) -> DeviceSpeed:
