@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 
 from kernels.select import KernelSet
-from kernels.weights import KernelWeight, concat_outputs
+from kernels.weights import DenseWeight, KernelWeight, concat_outputs
 
 
 class Linear:
-    """y = x W^T + b. Several weights over the same input become one product where they can.
+    """y = x W^T + b. Several weights over the same input become one product where that pays.
 
     `orders`, where weights have their columns sorted (GPTQ's act-order): column k of a weight
     multiplies input order[k], int32 [K]. Weights of different orders stay apart.
@@ -25,7 +25,7 @@ class Linear:
         orders: Sequence[torch.Tensor | None] | None = None,
     ) -> None:
         orders = orders or [None] * len(weights)
-        merged = concat_outputs(weights) if _all_equal(orders) else None
+        merged = concat_outputs(weights) if _all_equal(orders) and _pays(weights) else None
         if merged is not None:
             weights, biases, orders = [merged], [_concat(biases)], orders[:1]
         prepared = [kernels.prepare(weight) for weight in weights]
@@ -60,6 +60,12 @@ class Linear:
     def num_parameters(self) -> int:
         """Elements of the weights, biases not."""
         return sum(weight.shape[0] * weight.shape[1] for weight, _ in self.parts)
+
+
+def _pays(weights: Sequence[KernelWeight]) -> bool:
+    """Not for dense weights on a CPU: they may lie in a mapped file, and joining copies them."""
+    first = weights[0]
+    return not (isinstance(first, DenseWeight) and first.data.device.type == "cpu")
 
 
 def _concat(biases: Sequence[torch.Tensor | None]) -> torch.Tensor | None:

@@ -94,7 +94,10 @@ class Checkpoint(Protocol):
         ...
 
     def dense(self, name: str) -> torch.Tensor:
-        """The tensor on the CPU: as stored, float32 for quantized types. Raises EngineError."""
+        """The tensor on the CPU: as stored, float32 for quantized types. Raises EngineError.
+
+        It may lie in the mapped file, privately: writing to it leaves the file as it is.
+        """
         ...
 
     def quantized(self, name: str) -> QuantizedBlocks | None:

@@ -96,14 +96,12 @@ class SafetensorsCheckpoint:
         return self._sources[name][0]
 
     def dense(self, name: str) -> torch.Tensor:
-        """The tensor as stored, float32 for packed ones, in memory of its own.
+        """The tensor as stored, in the mapped file itself; packed ones as float32.
 
         Raises CheckpointError.
         """
         packed = self._packed.get(name)
-        if packed is not None:
-            return packed.dense(self._read)
-        return self._read(name).clone()  # the library's tensor lives in the mapped file
+        return self._read(name) if packed is None else packed.dense(self._read)
 
     def quantized(self, name: str) -> QuantizedBlocks | None:
         """The payload of a packed matrix, None for other tensors and formats without groups."""

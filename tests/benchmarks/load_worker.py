@@ -41,8 +41,11 @@ class AnonymousMemory:
         self._thread.join()
 
 
-def ours(folder: str, weights: str, threads: int) -> float:
-    """Seconds from the load to the first token. The device's peaks are known before."""
+def ours(folder: str, weights: str, threads: int) -> tuple[float, object]:
+    """Seconds from the load to the first token, and what holds the model.
+
+    The device's peaks are known before.
+    """
     from engine.config import EngineConfig, GenerationRequest
     from engine.device_peaks import measure_peaks, stored_peaks
     from engine.devices import resolve_device
@@ -62,12 +65,12 @@ def ours(folder: str, weights: str, threads: int) -> float:
     request = GenerationRequest("r", prompt_ids=PROMPT, max_tokens=1)
     for reported in session.generate(request):
         if isinstance(reported, TokenEvent):
-            return time.perf_counter() - started
+            return time.perf_counter() - started, session
     raise SystemExit("no token came")
 
 
-def transformers(folder: str, weights: str, threads: int) -> float:
-    """Seconds from the load to the first token."""
+def transformers(folder: str, weights: str, threads: int) -> tuple[float, object]:
+    """Seconds from the load to the first token, and the model."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -80,7 +83,7 @@ def transformers(folder: str, weights: str, threads: int) -> float:
     ids = torch.tensor([PROMPT])
     mask = torch.ones_like(ids)
     model.generate(ids, attention_mask=mask, max_new_tokens=1, do_sample=False, pad_token_id=0)
-    return time.perf_counter() - started
+    return time.perf_counter() - started, model
 
 
 def main() -> None:
@@ -88,10 +91,12 @@ def main() -> None:
     side, folder, weights, threads = sys.argv[1:]
     memory = AnonymousMemory()
     load = {"ours": ours, "transformers": transformers}[side]
-    first_token_s = load(folder, weights, int(threads))
+    first_token_s, model = load(folder, weights, int(threads))
     memory.stop()
-    report = {"first_token_s": first_token_s, "final_anonymous_bytes": memory.now()}
-    print(json.dumps(report | {"peak_anonymous_bytes": max(memory.peak, memory.now())}))
+    final = memory.now()
+    report = {"first_token_s": first_token_s, "final_anonymous_bytes": final}
+    print(json.dumps(report | {"peak_anonymous_bytes": max(memory.peak, final)}))
+    del model
 
 
 if __name__ == "__main__":

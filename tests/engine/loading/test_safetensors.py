@@ -55,13 +55,21 @@ def test_half_precision_stays_as_stored(tmp_path: Path, dtype: torch.dtype) -> N
 
 
 def test_tensor_outlives_its_file(tmp_path: Path) -> None:
-    """What was read is memory of our own: closing and emptying the file does not touch it."""
+    """Closing the checkpoint and removing the file take nothing away from what was read."""
     folder = tiny_files.write_folder(tmp_path)
     checkpoint = open_checkpoint(str(folder))
     values = checkpoint.dense("model.norm.weight")
     checkpoint.close()
     (folder / "model.safetensors").unlink()
     assert torch.equal(values, tiny_files.hf_tensors()["model.norm.weight"])
+
+
+def test_writing_to_a_tensor_leaves_the_file_alone(tmp_path: Path) -> None:
+    """Tensors lie in a private map of the file."""
+    folder = tiny_files.write_folder(tmp_path)
+    before = (folder / "model.safetensors").read_bytes()
+    open_checkpoint(str(folder)).dense("model.norm.weight").zero_()
+    assert (folder / "model.safetensors").read_bytes() == before
 
 
 def test_shards_read_like_one_file(tmp_path: Path) -> None:
