@@ -82,8 +82,10 @@ def test_work_is_what_a_loaded_model_counts(
     work, costs = work_and_costs(str(tiny_model), weight_format)
     assert work.layers.num_bytes == costs.layer_bytes
     assert work.head.num_bytes == costs.head_bytes
-    assert work.kv_bytes_per_token == costs.kv_bytes_per_token
-    assert work.attention_size == costs.num_layers * costs.num_heads * costs.head_dim
+    groups = costs.kv_groups
+    assert work.kv_bytes_per_token == sum(group.bytes_per_token for _, group in groups)
+    num_layers = sum(count for count, _ in groups)
+    assert work.attention_size == num_layers * costs.num_heads * costs.head_dim
 
 
 @pytest.mark.starter
