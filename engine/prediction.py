@@ -28,15 +28,15 @@ class Efficiency:
     prefill: float
 
 
-# One row a format, by device type. To be set from `python -m tests.benchmarks.prediction` on a
-# quiet machine; these are read off docs/measurements.md of 2026-12-01 (CPU). GPU: not measured yet.
+# One row a format, by device type, from `python -m tests.benchmarks.prediction` on a quiet machine
+# (docs/measurements.md, 2026-12-02, two AVX2 cores). GPU: not measured yet.
 EFFICIENCY: dict[str, dict[str, Efficiency]] = {
     "cpu": {
-        "fp32": Efficiency(decode=0.95, prefill=0.7),
+        "fp32": Efficiency(decode=1.0, prefill=0.95),
         "bf16": Efficiency(decode=0.90, prefill=0.75),
-        "fp16": Efficiency(decode=0.90, prefill=0.75),
-        "int8": Efficiency(decode=0.80, prefill=0.8),
-        "int4": Efficiency(decode=0.90, prefill=1.0),
+        "fp16": Efficiency(decode=0.90, prefill=0.65),
+        "int8": Efficiency(decode=0.82, prefill=0.68),
+        "int4": Efficiency(decode=0.88, prefill=0.88),
     },
     "cuda": {
         "fp32": Efficiency(decode=0.8, prefill=0.6),

@@ -65,8 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--act-order",
-        action="store_true",
-        help="gptq: columns with large inputs first, often better; the groups stay where they are",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="gptq: columns with large inputs first; the groups stay where they are (default: yes)",
     )
     group.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="a folder that is not there yet"

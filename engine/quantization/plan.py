@@ -45,7 +45,7 @@ class QuantizePlan:
     """One job. `calibration` None takes the text that comes along; RTN needs none.
 
     The calibration is the first `num_samples` pieces of `sample_tokens` tokens of the text.
-    `act_order` (GPTQ) takes the columns with the largest inputs first, their groups fixed
+    `act_order`, which only GPTQ looks at, takes the columns with the largest inputs first, their groups fixed
     beforehand. `threads` None: the physical cores. Raises ValueError by field.
     """
 
@@ -54,7 +54,7 @@ class QuantizePlan:
     method: Method = "gptq"
     grid: GridSpec = GridSpec()
     calibration: Path | None = None
-    act_order: bool = False
+    act_order: bool = True
     num_samples: int = 128
     sample_tokens: int = 512
     threads: int | None = None
@@ -64,8 +64,6 @@ class QuantizePlan:
             raise ValueError(f"method: {self.method!r} is not one of {', '.join(METHODS)}")
         if self.method == "awq" and self.grid.bits != 4:
             raise ValueError("bits: AWQ files hold 4 bits; rtn and gptq know 8 too")
-        if self.act_order and self.method != "gptq":
-            raise ValueError("act_order: only GPTQ has an order of columns")
         if self.num_samples < 1 or self.sample_tokens < 2:
             raise ValueError("calibration: at least one sample of two tokens")
 

@@ -45,7 +45,7 @@ CONFIG = {
     "vocab_size": 32000,
     "hidden_size": 2048,
     "intermediate_size": 8192,
-    "num_hidden_layers": 28,
+    "num_hidden_layers": 31,
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
     "head_dim": 64,

@@ -75,7 +75,6 @@ def test_groups_that_do_not_divide_are_refused() -> None:
         (lambda: GridSpec(4, 48), "group_size"),
         (lambda: QuantizePlan("m", OUT, "hqq"), "method"),
         (lambda: QuantizePlan("m", OUT, "awq", GridSpec(8, 64)), "bits"),
-        (lambda: QuantizePlan("m", OUT, "awq", act_order=True), "act_order"),
         (lambda: QuantizePlan("m", OUT, sample_tokens=1), "calibration"),
     ],
 )
