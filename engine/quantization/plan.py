@@ -45,8 +45,8 @@ class QuantizePlan:
     """One job. `calibration` None takes the text that comes along; RTN needs none.
 
     The calibration is the first `num_samples` pieces of `sample_tokens` tokens of the text.
-    `act_order`, which only GPTQ looks at, takes the columns with the largest inputs first, their groups fixed
-    beforehand. `threads` None: the physical cores. Raises ValueError by field.
+    `act_order`, which only GPTQ looks at, takes the columns with the largest inputs first, their
+    groups fixed beforehand. `threads` None: the physical cores. Raises ValueError by field.
     """
 
     model_path: str
