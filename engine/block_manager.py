@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections import OrderedDict
-from collections.abc import Sequence as Specs
-from collections.abc import Sequence as TokenIds
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from engine.kv_cache import NULL_BLOCK
@@ -20,7 +19,7 @@ from engine.sequence import Sequence
 _ROOT = b""
 
 
-def hash_block(parent: bytes, token_ids: TokenIds[int]) -> bytes:
+def hash_block(parent: bytes, token_ids: Items[int]) -> bytes:
     """The name of a full block: a digest over its parent's name and its token ids."""
     digest = hashlib.blake2b(parent, digest_size=16)
     digest.update(struct.pack(f"<{len(token_ids)}I", *token_ids))
@@ -124,7 +123,7 @@ class BlockManager:
     are given back as the sequence goes on: their entries are the null block.
     """
 
-    def __init__(self, specs: Specs[PoolSpec], block_size: int, prefix_caching: bool) -> None:
+    def __init__(self, specs: Items[PoolSpec], block_size: int, prefix_caching: bool) -> None:
         self.block_size = block_size
         self._prefix_caching = prefix_caching
         self._specs = specs

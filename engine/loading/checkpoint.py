@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
-
-import torch
 
 from engine.config import SamplingParams
 from engine.loading.files import CheckpointError, bad_file
@@ -18,7 +15,7 @@ from engine.loading.safetensors_files import (
     is_shard,
     no_pickle_error,
 )
-from engine.loading.tensors import QuantizedBlocks, TensorFormat, TensorInfo
+from engine.loading.tensors import QuantizedBlocks, TensorFormat, TensorInfo, TensorReader
 from engine.tokenizer import Tokenizer
 
 __all__ = [
@@ -34,7 +31,7 @@ __all__ = [
 ]
 
 
-class Checkpoint(Protocol):
+class Checkpoint(TensorReader, Protocol):
     """A model on disk, its headers read and checked; weights are read one tensor at a time.
 
     `tensors` holds what the architecture uses, by Hugging Face name, all present and of the right
@@ -44,11 +41,6 @@ class Checkpoint(Protocol):
     @property
     def source(self) -> Literal["gguf", "safetensors"]:
         """The file format."""
-        ...
-
-    @property
-    def config(self) -> ModelConfig:
-        """The architecture."""
         ...
 
     @property
@@ -64,11 +56,6 @@ class Checkpoint(Protocol):
     @property
     def file_bytes(self) -> int:
         """Bytes of the files that hold the weights."""
-        ...
-
-    @property
-    def tensors(self) -> Mapping[str, TensorInfo]:
-        """The tensors the architecture uses, by Hugging Face name."""
         ...
 
     @property
@@ -90,20 +77,6 @@ class Checkpoint(Protocol):
         """Build the model's tokenizer, its end tokens those that any of the files names.
 
         Takes up to a second for a large vocabulary. Raises EngineError.
-        """
-        ...
-
-    def dense(self, name: str) -> torch.Tensor:
-        """The tensor on the CPU: as stored, float32 for quantized types. Raises EngineError.
-
-        It may lie in the mapped file, privately: writing to it leaves the file as it is.
-        """
-        ...
-
-    def quantized(self, name: str) -> QuantizedBlocks | None:
-        """Payload of a matrix whose TensorInfo has a `grouping`, None for other formats.
-
-        None also where a minimum does not fit FP16. Raises CheckpointError.
         """
         ...
 

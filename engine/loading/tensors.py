@@ -66,7 +66,7 @@ class QuantizedBlocks:
 
 
 class TensorReader(Protocol):
-    """The part of a Checkpoint that gives weights; see there."""
+    """The part of a Checkpoint that gives weights."""
 
     @property
     def config(self) -> ModelConfig:
@@ -75,15 +75,21 @@ class TensorReader(Protocol):
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:
-        """What there is, by Hugging Face name."""
+        """The tensors the architecture uses, by Hugging Face name."""
         ...
 
     def dense(self, name: str) -> torch.Tensor:
-        """The tensor on the CPU: as stored, float32 for quantized types."""
+        """The tensor on the CPU: as stored, float32 for quantized types. Raises EngineError.
+
+        It may lie in the mapped file, privately: writing to it leaves the file as it is.
+        """
         ...
 
     def quantized(self, name: str) -> QuantizedBlocks | None:
-        """The payload of a quantized matrix without loss, None for other formats."""
+        """Payload of a matrix whose TensorInfo has a `grouping`, None for other formats.
+
+        None also where a minimum does not fit FP16. Raises CheckpointError.
+        """
         ...
 
 

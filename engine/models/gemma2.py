@@ -28,9 +28,9 @@ def from_hf(config: HfConfig) -> ModelConfig:
         as_gemma(model),
         norm_offset=1.0,
         hidden_act=config.hidden_act("hidden_activation"),
-        attention_scale=config.number("query_pre_attn_scalar", 0.0, 1e9) ** -0.5,
-        attention_softcap=config.optional_number("attn_logit_softcapping", 0.0, 1e9) or 0.0,
-        logits_softcap=config.optional_number("final_logit_softcapping", 0.0, 1e9) or 0.0,
+        attention_scale=config.number("query_pre_attn_scalar", 1e-6, 1e9) ** -0.5,
+        attention_softcap=config.optional_number("attn_logit_softcapping", 1e-6, 1e9) or 0.0,
+        logits_softcap=config.optional_number("final_logit_softcapping", 1e-6, 1e9) or 0.0,
     )
 
 
@@ -40,8 +40,8 @@ def from_gguf(config: GgufConfig) -> ModelConfig:
     return replace(
         as_gemma(model),
         attention_scale=gguf_attention_scale(model, _LAYERS_OF_27B),
-        attention_softcap=config.number("attn_logit_softcapping", 0.0, 1e9, default=50.0),
-        logits_softcap=config.number("final_logit_softcapping", 0.0, 1e9, default=30.0),
+        attention_softcap=config.number("attn_logit_softcapping", 1e-6, 1e9, default=50.0),
+        logits_softcap=config.number("final_logit_softcapping", 1e-6, 1e9, default=30.0),
     )
 
 

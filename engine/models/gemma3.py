@@ -28,9 +28,9 @@ def from_hf(config: HfConfig) -> ModelConfig:
         norm_offset=1.0,
         qk_norm="head",
         hidden_act=config.hidden_act("hidden_activation"),
-        attention_scale=config.number("query_pre_attn_scalar", 0.0, 1e9) ** -0.5,
-        attention_softcap=config.optional_number("attn_logit_softcapping", 0.0, 1e9) or 0.0,
-        logits_softcap=config.optional_number("final_logit_softcapping", 0.0, 1e9) or 0.0,
+        attention_scale=config.number("query_pre_attn_scalar", 1e-6, 1e9) ** -0.5,
+        attention_softcap=config.optional_number("attn_logit_softcapping", 1e-6, 1e9) or 0.0,
+        logits_softcap=config.optional_number("final_logit_softcapping", 1e-6, 1e9) or 0.0,
     )
 
 
@@ -43,7 +43,7 @@ def from_gguf(config: GgufConfig) -> ModelConfig:
         as_gemma(_with_local_rope(model, Rope(local))),
         qk_norm="head",
         attention_scale=gguf_attention_scale(model, _LAYERS_OF_27B),
-        logits_softcap=config.optional_number("final_logit_softcapping", 0.0, 1e9) or 0.0,
+        logits_softcap=config.optional_number("final_logit_softcapping", 1e-6, 1e9) or 0.0,
     )
 
 

@@ -9,17 +9,17 @@ from engine.loading.hf_config import HfConfig
 from engine.loading.model_config import ModelConfig
 from engine.models.architecture import Architecture
 
-_MOST = 1e6
+_LEAST, _MOST = 1e-6, 1e6
 
 
 def from_hf(config: HfConfig) -> ModelConfig:
     """All four multipliers are 1 unless the config names them."""
     return _with_multipliers(
         config.decoder("granite"),
-        embedding=config.number("embedding_multiplier", 0.0, _MOST, default=1.0),
-        residual=config.number("residual_multiplier", 0.0, _MOST, default=1.0),
-        attention=config.number("attention_multiplier", 0.0, _MOST, default=1.0),
-        logits_divisor=config.number("logits_scaling", 0.0, _MOST, default=1.0),
+        embedding=config.number("embedding_multiplier", _LEAST, _MOST, default=1.0),
+        residual=config.number("residual_multiplier", _LEAST, _MOST, default=1.0),
+        attention=config.number("attention_multiplier", _LEAST, _MOST, default=1.0),
+        logits_divisor=config.number("logits_scaling", _LEAST, _MOST, default=1.0),
     )
 
 
@@ -27,10 +27,10 @@ def from_gguf(config: GgufConfig) -> ModelConfig:
     """The same figures; an absent attention scale is the usual one."""
     return _with_multipliers(
         config.decoder("granite"),
-        embedding=config.number("embedding_scale", 0.0, _MOST, default=1.0),
-        residual=config.number("residual_scale", 0.0, _MOST, default=1.0),
-        attention=config.optional_number("attention.scale", 0.0, _MOST),
-        logits_divisor=config.number("logit_scale", 0.0, _MOST, default=1.0),
+        embedding=config.number("embedding_scale", _LEAST, _MOST, default=1.0),
+        residual=config.number("residual_scale", _LEAST, _MOST, default=1.0),
+        attention=config.optional_number("attention.scale", _LEAST, _MOST),
+        logits_divisor=config.number("logit_scale", _LEAST, _MOST, default=1.0),
     )
 
 

@@ -111,6 +111,8 @@ static void rank_row(const ps_top_k *op, int64_t row) {
         ids[left - 1] = ids[0];
         sift(values, ids, left - 1, 0, value, id);
     }
+    for (int64_t i = 0; i < k; i++) /* NaN ranks nowhere: a row of nothing else still names tokens */
+        if (ids[i] == INT64_MAX) ids[i] = i;
 }
 
 /* Items are rows. */

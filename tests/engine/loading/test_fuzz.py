@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import time
@@ -14,6 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.loading.checkpoint import open_checkpoint
+from engine.loading.files import CheckpointError
+from engine.loading.model_config import expected_tensors
+from engine.models.registry import ARCHITECTURES, read_hf_config
 from engine.session import EngineError
 from tests.engine.loading import tiny_files
 
@@ -156,6 +160,31 @@ def test_json_with_any_values(folder: Path, data: st.DataObject) -> None:
         open_or_refuse(folder)
     finally:
         path.unlink() if original is None else path.write_bytes(original)
+
+
+FAMILY_FIELDS = (
+    *("sliding_window", "use_sliding_window", "max_window_layers", "layer_types"),
+    *("sliding_window_pattern", "rope_local_base_freq", "rope_parameters", "partial_rotary_factor"),
+    *("query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"),
+    *("hidden_activation", "no_rope_layers", "no_rope_layer_interval", "num_experts"),
+    *("num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "decoder_sparse_step"),
+    *("mlp_only_layers", "norm_topk_prob", "embedding_multiplier", "residual_multiplier"),
+    *("attention_multiplier", "logits_scaling", "original_max_position_embeddings", "text_config"),
+)
+SMALL_AND_LARGE = st.sampled_from([1e-300, 1e-30, 1e-6, 0, 1, 2, 1e6, 1e300, -1, 2**31])
+
+
+@settings(FUZZ, max_examples=600)
+@given(data=st.data())
+def test_config_of_every_family_with_any_values(data: st.DataObject) -> None:
+    """Fields that only some families have, at any value: a model's description or a sentence."""
+    family = data.draw(st.sampled_from(ARCHITECTURES))
+    values: dict[str, Any] = dict(tiny_files.CONFIG) | {"model_type": family.hf_names[0]}
+    any_value = JSON_VALUES | SMALL_AND_LARGE | st.lists(SMALL_AND_LARGE, max_size=3)
+    fields = st.dictionaries(st.sampled_from(FAMILY_FIELDS), any_value, max_size=4)
+    with contextlib.suppress(CheckpointError):
+        config = read_hf_config(values | data.draw(fields), Path("config.json"))[1]
+        assert len(expected_tensors(config)) < 2**20
 
 
 @FUZZ

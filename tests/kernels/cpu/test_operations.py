@@ -349,6 +349,15 @@ def test_top_k(kernels: KernelSet, rng: torch.Generator, k: int, vocab: int) -> 
     close(best.log_sum, expected.log_sum, EXACT)
 
 
+def test_a_row_of_nan_ranks_tokens_that_exist(kernels: KernelSet) -> None:
+    """A model that overflowed must not name a token beyond the vocabulary."""
+    logits = torch.full((2, 100), float("nan"))
+    logits[1, 7] = 1.0
+    best = kernels.top_k(logits, torch.zeros(2), 3)
+    assert bool(((best.ids >= 0) & (best.ids < 100)).all())
+    assert best.ids[1, 0] == 7
+
+
 def test_a_level_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """By name, to torch's operations, and refused where it cannot run."""
     for level in runnable_levels():
