@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from engine.layers.mlp import MixtureOfExperts
 from engine.loading.checkpoint import open_checkpoint
+from engine.loading.weight_source import WeightSource
+from engine.memory import weight_bytes
+from engine.models.decoder import DecoderModel
 from engine.models.registry import ARCHITECTURES
 from kernels.select import torch_kernels
-from tests.engine.rig import GOLDEN, Rig
+from kernels.weights import DenseWeight
+from tests.engine.rig import CPU, GOLDEN, Rig
 
 FAMILIES = GOLDEN / "families"
 FILES = sorted(
@@ -63,6 +68,25 @@ def test_blocks_left_behind_by_a_window_are_not_missed(name: str, budget: int) -
     again = rig.decode_forced(ids, num_prefill)
     close(again, golden["decode_logits"])
     rig.blocks.check_integrity()
+
+
+@pytest.mark.parametrize("name", ["gemma2", "phi3", "olmo2", "mixtral", "qwen3_moe_dense"])
+@pytest.mark.parametrize("weight_format", ["as-stored", "bf16", "int8", "int4"])
+def test_memory_is_estimated_to_the_byte(name: str, weight_format: str) -> None:
+    """From headers alone what reading the weights takes; routers stay in FP32."""
+    checkpoint = open_checkpoint(str(FAMILIES / name))
+    kernels = torch_kernels(torch.float32, torch.float32)
+    source = WeightSource(checkpoint, weight_format, kernels, CPU)
+    model = DecoderModel(checkpoint.config, kernels, CPU)
+    for _ in model.load(source, 64):
+        pass
+    assert source.weight_bytes == weight_bytes(checkpoint, weight_format)
+    mixtures = [layer.mlp for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts)]
+    assert bool(mixtures) == (checkpoint.config.experts is not None)
+    for mixture in mixtures:
+        [(weight, _)] = mixture.router.parts
+        assert isinstance(weight, DenseWeight)
+        assert weight.data.dtype == torch.float32
 
 
 def test_every_known_family_has_a_golden_case() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from engine.starter import starter_model_path
 from engine.survey import model_work
 from tests.engine.conftest import PEAKS
 from tests.engine.loading.tiny_files import write_gguf
+from tests.engine.rig import GOLDEN
 
 WORK = ModelWork(
     layers=MatrixGroup("int8", 1_000_000_000, 1_060_000_000),
@@ -86,6 +88,19 @@ def test_work_is_what_a_loaded_model_counts(
     assert work.kv_bytes_per_token == sum(group.bytes_per_token for _, group in groups)
     num_layers = sum(count for count, _ in groups)
     assert work.attention_size == num_layers * costs.num_heads * costs.head_dim
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "qwen3_moe_dense"])
+def test_work_of_experts_is_what_one_token_passes(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each sparse layer the router and the experts that a token goes to."""
+    monkeypatch.setattr("engine.survey.stored_peaks", lambda *_: PEAKS)
+    folder = shutil.copytree(GOLDEN / "families" / family, tmp_path / family)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(GOLDEN / "tiny" / name, folder)
+    work, costs = work_and_costs(str(folder), "as-stored")
+    assert work.layers.num_bytes == costs.layer_bytes
 
 
 @pytest.mark.starter

@@ -30,15 +30,11 @@ DECODED = 8
 
 @dataclass(frozen=True)
 class Family:
-    """The config class and its fields; whether llama.cpp converts the case; renamed fields.
-
-    `untold` are fields that its GGUF does not carry and that therefore keep their usual values.
-    """
+    """The config class and its fields; whether llama.cpp converts the case."""
 
     config_class: str
     fields: dict[str, Any] = field(default_factory=dict)
     gguf: bool = True
-    legacy: bool = False
 
 
 SMALL = {
@@ -132,6 +128,17 @@ FAMILIES = {
             "decoder_sparse_step": 2,
         },
         gguf=False,
+    ),
+    # The class keeps an original context of 4,096 unless this field says otherwise.
+    "phi3_longrope_long": Family(
+        "Phi3Config",
+        SMALL
+        | {
+            "hidden_size": 64,
+            "rope_parameters": LONGROPE,
+            "original_max_position_embeddings": 32,
+            "sliding_window": None,
+        },
     ),
 }
 # Head sizes that follow from the others in these classes.

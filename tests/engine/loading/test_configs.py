@@ -89,6 +89,59 @@ def test_yarn_scaling_has_all_its_fields() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        ({"model_type": "mistral"}, [4096] * 7),
+        ({"model_type": "mistral", "sliding_window": 9}, [9] * 7),
+        ({"model_type": "qwen2", "sliding_window": 9, "max_window_layers": 2}, [None] * 7),
+        (
+            {"model_type": "qwen2", "sliding_window": 9, "max_window_layers": 2}
+            | {"use_sliding_window": True},
+            [None] * 2 + [9] * 5,
+        ),
+        ({"model_type": "gemma2", "sliding_window": 9}, [9, None, 9, None, 9, None, 9]),
+        ({"model_type": "gemma3_text", "sliding_window": 9}, [9] * 5 + [None, 9]),
+        (
+            {"model_type": "gemma3_text", "sliding_window": 9, "sliding_window_pattern": 2},
+            [9, None, 9, None, 9, None, 9],
+        ),
+        (
+            {"model_type": "gemma2", "sliding_window": 9}
+            | {"layer_types": ["full_attention"] * 6 + ["sliding_attention"]},
+            [None] * 6 + [9],
+        ),
+    ],
+)
+def test_windows_of_configs_without_layer_types(
+    changes: dict[str, Any], windows: list[int | None]
+) -> None:
+    """Older configs name a rule, newer ones each layer."""
+    config = parse(num_hidden_layers=7, **changes)
+    assert [layer.window for layer in config.layers] == windows
+
+
+def test_gemma3_of_old_has_a_local_base_and_scales_only_global_layers() -> None:
+    """rope_local_base_freq and rope_scaling, as the first checkpoints have them."""
+    config = parse(
+        model_type="gemma3_text",
+        num_hidden_layers=6,
+        rope_theta=1e6,
+        rope_local_base_freq=5e3,
+        rope_scaling={"rope_type": "linear", "factor": 8.0},
+    )
+    assert [layer.rope for layer in config.layers[:5]] == [Rope(5e3)] * 5
+    assert config.layers[5].rope == Rope(1e6, RopeScaling("linear", 8.0))
+
+
+def test_smollm3_without_a_list_leaves_out_every_fourth() -> None:
+    """The interval is a field too."""
+    config = parse(model_type="smollm3", num_hidden_layers=8)
+    assert [layer.rope is None for layer in config.layers] == [False, False, False, True] * 2
+    config = parse(model_type="smollm3", num_hidden_layers=4, no_rope_layer_interval=2)
+    assert [layer.rope is None for layer in config.layers] == [False, True] * 2
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"model_type": None}, "model_type is missing"),

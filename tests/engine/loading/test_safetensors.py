@@ -72,6 +72,34 @@ def test_writing_to_a_tensor_leaves_the_file_alone(tmp_path: Path) -> None:
     assert (folder / "model.safetensors").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("body", "head"),
+    [
+        ("language_model.model.", "language_model.lm_head."),
+        ("model.language_model.", "lm_head."),
+    ],
+)
+def test_text_model_of_one_that_also_sees(tmp_path: Path, body: str, head: str) -> None:
+    """Its config is a part of the whole's, its tensors have a prefix; the tower is left out."""
+    config = {"model_type": "mistral3", "vision_config": {"hidden_size": 8}}
+    text = tiny_files.CONFIG | {"tie_word_embeddings": False}
+    tmp_path.joinpath("config.json").write_text(json.dumps(config | {"text_config": text}))
+    plain = tiny_files.hf_tensors() | {"lm_head.weight": torch.ones(40, 64)}
+    wrapped = {
+        name.replace("model.", body, 1).replace("lm_head.", head, 1): values
+        for name, values in plain.items()
+    }
+    other = ("vision_tower.patch.weight", "multi_modal_projector.linear.weight")
+    save_file(wrapped | {name: torch.ones(2) for name in other}, tmp_path / "model.safetensors")
+    checkpoint = open_checkpoint(str(tmp_path))
+    assert checkpoint.config.architecture == "llama"
+    assert all(torch.equal(checkpoint.dense(name), values) for name, values in plain.items())
+    assert checkpoint.notices == (
+        "2 tensors of the checkpoint are for images or sound and are left out: the model is used "
+        "for text only.",
+    )
+
+
 def test_shards_read_like_one_file(tmp_path: Path) -> None:
     """The index says where each tensor lies; opening one shard opens the model."""
     tiny_files.write_shards(tmp_path)
