@@ -29,7 +29,7 @@ class Efficiency:
 
 
 # One row a format, by device type, from `python -m tests.benchmarks.prediction` on a quiet machine
-# (docs/measurements.md, 2026-12-02, two AVX2 cores). GPU: not measured yet.
+# (docs/measurements.md, 2026-12-02, two AVX512 cores). GPU: not measured yet.
 EFFICIENCY: dict[str, dict[str, Efficiency]] = {
     "cpu": {
         "fp32": Efficiency(decode=1.0, prefill=0.95),
