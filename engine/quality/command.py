@@ -59,12 +59,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tell the KL divergence from a run in this format, e.g. fp32; it goes the path of "
         "prompts and keeps its probabilities on disk meanwhile",
     )
+    group.add_argument(
+        "--reference-model",
+        metavar="MODEL",
+        help="the reference's file or folder, where it is not MODEL: what MODEL was quantized from "
+        "(default of --reference-weights then: fp32)",
+    )
     group.add_argument("--json", action="store_true", help="print the JSON line only")
 
 
 def run(args: argparse.Namespace) -> None:
     """Measure and print. Raises EngineError, and ValueError for options that cannot be."""
-    settings = QualitySettings(args.path, args.context, args.stride, args.reference_weights)
+    reference = args.reference_weights or ("fp32" if args.reference_model else None)
+    settings = QualitySettings(
+        args.path, args.context, args.stride, reference, args.reference_model
+    )
     text = _text(args.text)
     config = config_from(args)
     from engine.quality.perplexity import measure_quality  # imports torch: not for --help
@@ -99,13 +108,15 @@ def _table(result: Quality) -> str:
     lines = [
         f"{result.model}, weights {result.weights}, KV {result.kv}, {result.path} path, "
         f"{result.device}, {result.threads} threads, kernels {result.kernels}",
+        f"weights     {result.weight_bytes / 1e6:,.1f} MB in memory, scales included",
         f"perplexity  {result.perplexity:,.4f}   ({result.nll:.5f} nats a token over "
         f"{result.scored_tokens:,} of {result.tokens:,} tokens; windows of {result.window:,}, "
         f"stride {result.stride:,}, {'one BOS first' if result.starts_with_bos else 'no BOS'})",
     ]
     if result.kl_divergence is not None and result.top1_agreement is not None:
         lines.append(
-            f"against {result.reference_weights}: perplexity {result.reference_perplexity:,.4f}, "
+            f"against {result.reference_model}, {result.reference_weights}: "
+            f"perplexity {result.reference_perplexity:,.4f}, "
             f"KL {result.kl_divergence:.3e} nats, same first token "
             f"{100 * result.top1_agreement:.2f} %"
         )

@@ -13,6 +13,7 @@ from engine.config import EngineConfig
 from engine.devices import default_threads
 from engine.load_events import LOAD_ERRORS, load_failed
 from engine.loading.checkpoint import open_checkpoint
+from engine.loading.model_config import ModelConfig
 from engine.metrics import LoadedFacts
 from engine.model_loader import LoadedModel, load_model
 from engine.quality.report import ForcingPath, Quality, QualityProgress, QualitySettings
@@ -20,6 +21,7 @@ from engine.quality.scores import DivergenceSum, LikelihoodSum, ReferenceStore, 
 from engine.quality.teacher_forcing import Forcing, decode_rows, prefill_rows
 from engine.quality.windows import Window, strided_windows
 from engine.session import EngineError
+from engine.tokenizer import Tokenizer
 from kernels.recording import CancelCell
 
 _DEFAULT_WINDOW = 1024
@@ -35,8 +37,9 @@ def measure_quality(
 ) -> Quality:
     """Load, score and compare; the reference run first, dropped before the measured one loads.
 
-    The reference is `settings.reference_weights` through the dense path, its KV cache in the
-    format that follows from them. The text is encoded as the tokenizer does by itself: with one
+    The reference is `settings.reference_model`, or the same model, with
+    `settings.reference_weights`, through the path of prompts, its KV cache in the format that
+    follows from them. The text is encoded as the tokenizer does by itself: with one
     BOS at its very beginning if the model has it so, none at later windows. Raises EngineError,
     and ValueError for a window or stride that cannot be.
     """
@@ -47,13 +50,19 @@ def measure_quality(
     keep = settings.reference_weights is not None
     with reference_store(len(plan.ids), plan.vocab_size) if keep else nullcontext() as store:
         if settings.reference_weights is not None and store is not None:
-            exact = replace(config, weight_format=settings.reference_weights, kv_format="auto")
+            exact = replace(
+                config,
+                model_path=settings.reference_model or config.model_path,
+                weight_format=settings.reference_weights,
+                kv_format="auto",
+            )
             reference = _score(plan, exact, "prefill", "reference", report, store.put)
         compare = _comparison(store, divergence)
         run = _score(plan, config, settings.path, "measured", report, compare)
     return Quality(
         model=run.facts.model,
         weights=run.facts.weight_format,
+        weight_bytes=run.facts.weight_bytes,
         kv=run.facts.kv_format,
         device=run.facts.device,
         kernels=run.facts.kernels,
@@ -66,6 +75,7 @@ def measure_quality(
         starts_with_bos=plan.starts_with_bos,
         nll=run.nll.mean,
         perplexity=run.nll.perplexity,
+        reference_model=reference.facts.model if reference else None,
         reference_weights=settings.reference_weights,
         reference_perplexity=reference.nll.perplexity if reference else None,
         kl_divergence=divergence.mean if reference else None,
@@ -95,13 +105,15 @@ class _Run:
 
 
 def _plan(config: EngineConfig, settings: QualitySettings, text: str) -> _Plan:
-    checkpoint = open_checkpoint(config.model_path)
-    try:
-        tokenizer = checkpoint.tokenizer()
-        model = checkpoint.config
-    finally:
-        checkpoint.close()
-    ids = tokenizer.encode(text, add_special_tokens=True)
+    model, tokenizer, ids = _encode(config.model_path, text)
+    if settings.reference_model is not None:
+        reference, _, reference_ids = _encode(settings.reference_model, text)
+        if (reference.vocab_size, reference_ids) != (model.vocab_size, ids):
+            raise EngineError(
+                "The reference model cannot be compared with this one.",
+                "It reads the text as other tokens.",
+                "Name the model that this one was quantized from.",
+            )
     if len(ids) < 2:
         raise EngineError(
             "The text is too short to be scored.",
@@ -113,6 +125,16 @@ def _plan(config: EngineConfig, settings: QualitySettings, text: str) -> _Plan:
     stride = settings.stride or max(1, window // 2)
     windows = strided_windows(len(ids), window, stride)
     return _Plan(ids, tokenizer.add_bos, model.vocab_size, window, stride, windows)
+
+
+def _encode(model_path: str, text: str) -> tuple[ModelConfig, Tokenizer, list[int]]:
+    """What a model's headers say of it, and the text as its tokens."""
+    checkpoint = open_checkpoint(model_path)
+    try:
+        tokenizer = checkpoint.tokenizer()
+        return checkpoint.config, tokenizer, tokenizer.encode(text, add_special_tokens=True)
+    finally:
+        checkpoint.close()
 
 
 def _score(

@@ -13,13 +13,20 @@ ForcingPath: TypeAlias = Literal["prefill", "decode"]
 class QualitySettings:
     """What is measured. `window` None: the smallest of 1,024, the model's context and the text.
 
-    `stride` None: half the window. `reference_weights` is the weight format of a reference run.
+    `stride` None: half the window. `reference_weights` is the weight format of a reference run,
+    `reference_model` its file or folder where it is another than the measured one: what that one
+    was quantized from.
     """
 
     path: ForcingPath = "prefill"
     window: int | None = None
     stride: int | None = None
     reference_weights: str | None = None
+    reference_model: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.reference_model is not None and self.reference_weights is None:
+            raise ValueError("reference_model: say with reference_weights how it is loaded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +43,13 @@ class QualityProgress:
 class Quality:
     """What was found. Means are per scored token, in nats; agreement is a share of them.
 
-    `kl_divergence` is that of (reference || this) over the whole vocabulary.
+    `kl_divergence` is that of (reference || this) over the whole vocabulary. `weight_bytes` are
+    all weights in memory, scales included.
     """
 
     model: str
     weights: str
+    weight_bytes: int
     kv: str
     device: str
     kernels: str
@@ -53,6 +62,7 @@ class Quality:
     starts_with_bos: bool
     nll: float
     perplexity: float
+    reference_model: str | None
     reference_weights: str | None
     reference_perplexity: float | None
     kl_divergence: float | None

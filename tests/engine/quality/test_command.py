@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,10 +15,10 @@ import pytest
 from engine.cli import main
 
 KEYS = (
-    *("model", "weights", "kv", "device", "kernels", "threads", "path", "tokens"),
+    *("model", "weights", "weight_bytes", "kv", "device", "kernels", "threads", "path", "tokens"),
     *("scored_tokens", "window", "stride", "starts_with_bos", "nll", "perplexity"),
-    *("reference_weights", "reference_perplexity", "kl_divergence", "top1_agreement"),
-    "elapsed_s",
+    *("reference_model", "reference_weights", "reference_perplexity"),
+    *("kl_divergence", "top1_agreement", "elapsed_s"),
 )
 Run = Callable[..., tuple[int, str, str]]
 
@@ -70,7 +71,31 @@ def test_rounding_shows(run: Run) -> None:
     """INT8 weights diverge from FP32 ones, a little; the table says so."""
     _, out, _ = run("--weights", "int8", "--reference-weights", "fp32")
     assert 0 < last_json(out)["kl_divergence"] < 0.1
-    assert "against fp32" in out
+    assert "against tiny, fp32" in out
+
+
+def test_another_model_can_be_the_reference(run: Run, tiny_model: Path, tmp_path: Path) -> None:
+    """What was quantized is compared with its source in FP32, loaded from the other folder."""
+    model = shutil.copytree(tiny_model, tmp_path / "source")
+    code, out, _ = run("--weights", "int8", "--reference-model", str(model), "--json")
+    beside_itself = last_json(run("--weights", "int8", "--reference-weights", "fp32", "--json")[1])
+    result = last_json(out)
+    assert code == 0
+    assert (result["reference_model"], result["reference_weights"]) == ("source", "fp32")
+    # Not to the last digit: the products that were measured faster at load may differ.
+    assert result["kl_divergence"] == pytest.approx(beside_itself["kl_divergence"], rel=0.02)
+
+
+def test_a_reference_that_reads_other_tokens_is_refused(
+    run: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Rows of one position would predict different things."""
+    other = shutil.copytree(tiny_model, tmp_path / "other")
+    settings = json.loads((other / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (other / "tokenizer_config.json").write_text(json.dumps(settings | {"add_bos_token": False}))
+    code, _, err = run("--reference-model", str(other))
+    assert code == 1
+    assert "other tokens" in err
 
 
 @pytest.mark.parametrize(
