@@ -1,10 +1,16 @@
-"""The commands that need no window. Exit: 0 done, 1 failed, 2 usage, 130 interrupted."""
+"""The commands that need no window.
+
+Exit: 0 done, 1 failed, 2 usage, 130 interrupted or terminated.
+"""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from engine import bench, generate
 from engine.quality import command as perplexity
@@ -35,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     module, _ = _COMMANDS[args.command]
     try:
-        module.run(args)
+        with _terminated_like_interrupted():
+            module.run(args)
     except ValueError as error:
         if args.debug:
             raise
@@ -50,3 +57,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"phasescope {args.command}: interrupted\n")
         return 130
     return 0
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM, as at the end of a desktop session, removes what is half made as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

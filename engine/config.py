@@ -164,6 +164,7 @@ class ModelInfo:
     vocab_size: int
     num_layers: int
     hidden_size: int
+    intermediate_size: int
     num_heads: int
     num_kv_heads: int
     head_dim: int

@@ -97,6 +97,7 @@ def model_info(checkpoint: Checkpoint) -> ModelInfo:
         vocab_size=config.vocab_size,
         num_layers=config.num_layers,
         hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,

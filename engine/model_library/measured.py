@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.config import EngineConfig
 from engine.events import RequestMetrics
-
-log = logging.getLogger("engine.model_library")
+from engine.model_library.kept_rows import ModelFiles, read_rows, write_rows
 
 # Fewer tokens say more about noise than about the model.
 MIN_DECODED = 32
 MIN_PREFILLED = 128
 MAX_ENTRIES = 500
-_FILE_VERSION = 1
-_WEIGHT_SUFFIXES = (".gguf", ".safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +30,8 @@ class SpeedKey:
     @classmethod
     def of(cls, config: EngineConfig, device: str, threads: int) -> SpeedKey:
         """The key of a model loaded as `config`. Raises OSError when its file is not there."""
-        path = Path(config.model_path)
-        files = [path] if path.is_file() else _weight_files(path)
-        stats = [each.stat() for each in files]
-        return cls(
-            os.path.realpath(path),
-            sum(stat.st_size for stat in stats),
-            max((stat.st_mtime_ns for stat in stats), default=0),
-            config.weight_format,
-            device,
-            threads,
-        )
+        files = ModelFiles.of(config.model_path)
+        return cls(*files, config.weight_format, device, threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +50,11 @@ class MeasuredSpeed:
 
 
 class MeasuredSpeeds:
-    """Speeds by key, in one JSON file; the oldest leave when there are MAX_ENTRIES.
-
-    A file that cannot be read counts as empty, one that cannot be written is told in the log: a
-    measured figure is worth having, not worth an error.
-    """
+    """Speeds by key, in one JSON file; the oldest leave when there are MAX_ENTRIES."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._speeds = _read(file)
+        self._speeds = dict(read_rows(file, _parsed))
 
     def get(self, key: SpeedKey) -> MeasuredSpeed:
         """What was measured, both figures None when nothing was."""
@@ -89,30 +70,8 @@ class MeasuredSpeeds:
         self._speeds[key] = speed
         while len(self._speeds) > MAX_ENTRIES:
             del self._speeds[next(iter(self._speeds))]
-        self._write()
-
-    def _write(self) -> None:
-        rows = [{**asdict(key), **asdict(speed)} for key, speed in self._speeds.items()]
-        part = self._file.with_suffix(".part")
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps({"version": _FILE_VERSION, "speeds": rows}), "utf-8")
-            os.replace(part, self._file)
-        except OSError as error:
-            log.info("measured speeds are not kept: %s", error)
-
-
-def _read(file: Path) -> dict[SpeedKey, MeasuredSpeed]:
-    try:
-        content = json.loads(file.read_text("utf-8"))
-        if content["version"] != _FILE_VERSION:
-            return {}
-        return dict(_parsed(row) for row in content["speeds"])
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        log.info("measured speeds are begun anew, %s is unreadable: %s", file.name, error)
-        return {}
+        rows = [{**asdict(key), **asdict(each)} for key, each in self._speeds.items()]
+        write_rows(self._file, rows)
 
 
 def _parsed(row: dict[str, Any]) -> tuple[SpeedKey, MeasuredSpeed]:
@@ -127,10 +86,3 @@ def _parsed(row: dict[str, Any]) -> tuple[SpeedKey, MeasuredSpeed]:
     rates = [row["prefill_tok_s"], row["decode_tok_s"]]
     prefill, decode = (None if rate is None else float(rate) for rate in rates)
     return key, MeasuredSpeed(prefill, decode)
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    files = [each for each in sorted(folder.iterdir()) if each.suffix in _WEIGHT_SUFFIXES]
-    if not files:
-        raise FileNotFoundError(f"no weights in {folder}")
-    return files

@@ -13,14 +13,20 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
 from engine.cli_options import add_common_options, checked, config_from
 from engine.config import WEIGHT_FORMATS
+from engine.json_lines import JsonLines, add_progress_option
+from engine.paths import quality_file
 from engine.progress_line import ProgressLine
+from engine.quality.kept import keep_quality
 from engine.quality.report import Quality, QualityProgress, QualitySettings
 from engine.session import EngineError
+
+DEFAULT_TEXT = "evaluation.txt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default of --reference-weights then: fp32)",
     )
     group.add_argument("--json", action="store_true", help="print the JSON line only")
+    add_progress_option(group)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -78,8 +85,16 @@ def run(args: argparse.Namespace) -> None:
     config = config_from(args)
     from engine.quality.perplexity import measure_quality  # imports torch: not for --help
 
+    name = args.text.name if args.text else DEFAULT_TEXT
+    if args.progress == "json":
+        with JsonLines() as lines:
+            result = measure_quality(config, settings, text, partial(lines.write, "progress"))
+            keep_quality(quality_file(), config, result, name, text)
+            lines.write("result", result)
+        return
     with ProgressLine() as line:
         result = measure_quality(config, settings, text, lambda at: line.show(_progress(at)))
+    keep_quality(quality_file(), config, result, name, text)
     if not args.json:
         sys.stdout.write(_table(result))
     sys.stdout.write(json.dumps(asdict(result)) + "\n")
@@ -87,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _text(path: Path | None) -> str:
     if path is None:
-        source = files("resources").joinpath("calibration", "evaluation.txt")
+        source = files("resources").joinpath("calibration", DEFAULT_TEXT)
         return source.read_text(encoding="utf-8")
     try:
         return path.read_text(encoding="utf-8")

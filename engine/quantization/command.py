@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from engine.cli_options import add_model_option, checked, model_path_from
+from engine.json_lines import JsonLines, add_progress_option
 from engine.progress_line import ProgressLine
 from engine.quantization.plan import (
     BITS,
@@ -72,11 +73,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="a folder that is not there yet"
     )
+    add_progress_option(group)
 
 
 def run(args: argparse.Namespace) -> None:
     """Quantize and say what came of it. Raises EngineError, OSError, ValueError."""
-    plan = QuantizePlan(
+    plan = plan_from(args)
+    from engine.quantization.job import QuantizeJob  # imports torch: not for --help
+
+    steps = QuantizeJob(plan).run()
+    if args.progress == "json":
+        with JsonLines() as lines:
+            for step in steps:
+                lines.write("progress" if isinstance(step, QuantizeProgress) else "result", step)
+        return
+    with ProgressLine() as line:
+        for step in steps:
+            if isinstance(step, QuantizeProgress):
+                line.show(_progress(step))
+            else:
+                result = step
+    sys.stdout.write(_summary(result))
+
+
+def plan_from(args: argparse.Namespace) -> QuantizePlan:
+    """The job these options ask for. Raises EngineError, ValueError."""
+    return QuantizePlan(
         model_path=model_path_from(args),
         out=args.out,
         method=args.method,
@@ -87,15 +109,24 @@ def run(args: argparse.Namespace) -> None:
         sample_tokens=args.sample_tokens,
         threads=args.threads,
     )
-    from engine.quantization.job import QuantizeJob  # imports torch: not for --help
 
-    with ProgressLine() as line:
-        for step in QuantizeJob(plan).run():
-            if isinstance(step, QuantizeProgress):
-                line.show(_progress(step))
-            else:
-                result = step
-    sys.stdout.write(_summary(result))
+
+def arguments_of(plan: QuantizePlan) -> list[str]:
+    """The command line that asks for `plan`: what `plan_from` reads, "quantize" first."""
+    optional = {"--calibration": plan.calibration, "--threads": plan.threads}
+    return [
+        *("quantize", "--model", plan.model_path, "--out", str(plan.out)),
+        *("--method", plan.method, "--bits", str(plan.grid.bits)),
+        *("--group-size", str(plan.grid.group_size)),
+        "--act-order" if plan.act_order else "--no-act-order",
+        *("--samples", str(plan.num_samples), "--sample-tokens", str(plan.sample_tokens)),
+        *(
+            word
+            for name, value in optional.items()
+            if value is not None
+            for word in (name, str(value))
+        ),
+    ]
 
 
 def _progress(step: QuantizeProgress) -> str:

@@ -28,13 +28,13 @@ def require_free(out: Path) -> None:
         raise EngineError(
             f"{out} exists already.",
             "It is not an empty folder, and nothing is ever written over.",
-            "Name another folder with --out, or remove this one first.",
+            "Name another folder, or remove this one first.",
         )
     if not out.absolute().parent.is_dir():
         raise EngineError(
             f"{out.name} cannot be written.",
             f"There is no folder {out.absolute().parent}.",
-            "Make it first, or name another folder with --out.",
+            "Make it first, or name another folder.",
         )
 
 

@@ -122,7 +122,7 @@ class _Run:
             raise EngineError(
                 "The calibration text is empty.",
                 f"{self._plan.method.upper()} looks at what a text makes of the model's inputs.",
-                "Name a text of some thousand words with --calibration.",
+                "Calibrate on a text of some thousand words.",
             )
         table = self._checkpoint.dense(EMBEDDING)
         self._hidden = table[rows].to(self._stored).float()
@@ -234,7 +234,7 @@ def _require_possible(plan: QuantizePlan, checkpoint: Checkpoint) -> None:
                 f"{name} cannot be quantized in groups of {size}.",
                 f"It has {num_in:,} inputs and {num_out:,} outputs: the inputs must be a multiple "
                 f"of {size}, the outputs of {per_word}.",
-                "Choose another --group-size.",
+                "Choose another group size.",
             )
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from engine.config import ModelInfo
+
 Method: TypeAlias = Literal["rtn", "gptq", "awq"]
 METHODS: tuple[Method, ...] = ("rtn", "gptq", "awq")
 BITS = (4, 8)
@@ -93,3 +95,22 @@ class Quantized:
     calibration_tokens: int
     elapsed_s: float
     notices: tuple[str, ...]
+
+
+def group_sizes(info: ModelInfo) -> tuple[int, ...]:
+    """Those of GROUP_SIZES that divide the inputs of every matrix of a layer."""
+    inputs = (info.hidden_size, info.num_heads * info.head_dim, info.intermediate_size)
+    return tuple(size for size in GROUP_SIZES if not any(number % size for number in inputs))
+
+
+def expected_bytes(info: ModelInfo, grid: GridSpec) -> int:
+    """About what the weights of a quantized model will take: scales included, the rest in 16 bits.
+
+    Norms, and biases where there are any, count among the rest.
+    """
+    queries, keys = info.num_heads * info.head_dim, info.num_kv_heads * info.head_dim
+    attention = 2 * info.hidden_size * (queries + keys)
+    quantized = info.num_layers * (attention + 3 * info.hidden_size * info.intermediate_size)
+    # A scale of 16 bits and a zero point as wide as a code for each group.
+    bits = grid.bits + (16 + grid.bits) / grid.group_size
+    return round(quantized * bits / 8) + 2 * (info.parameters - quantized)

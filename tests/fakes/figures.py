@@ -72,6 +72,7 @@ def model_info(path: str) -> ModelInfo:
         vocab_size=49_152,
         num_layers=30,
         hidden_size=576,
+        intermediate_size=1536,
         num_heads=9,
         num_kv_heads=3,
         head_dim=64,
