@@ -124,6 +124,14 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
             ),
             Submenu("recent"),
             SEPARATOR,
+            ActionSpec(
+                "model.quantize",
+                QT_TRANSLATE_NOOP("Actions", "&Quantize…"),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "Write the loaded model in 4 or 8 bits into a new folder"
+                ),
+            ),
+            SEPARATOR,
             Submenu("device"),
             Submenu("threads"),
             SEPARATOR,

@@ -131,6 +131,7 @@ class EngineDisplay(QObject):
             chat_copy_answer=has_messages,
             chat_rename=has_messages,
             chat_delete=has_messages,
+            model_quantize=ready,
             model_reload=ready,
             model_unload=ready or loading,
         )

@@ -33,6 +33,11 @@ def speeds_file() -> Path:
     return folder / "model-speeds.json"
 
 
+def models_folder() -> Path:
+    """Folder of the models that are made here, unless the person has one of their own."""
+    return _folder("data", platformdirs.user_data_path(APP_NAME, appauthor=False)) / "models"
+
+
 def log_folder() -> Path:
     """Folder of the log files."""
     return _folder("log", platformdirs.user_log_path(APP_NAME, appauthor=False))

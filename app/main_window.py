@@ -92,6 +92,7 @@ class MainWindow(QMainWindow):
         self._appearance = appearance
         self._settings = settings
         self.controller = controller
+        self._closes_at_once = False
         self.setAcceptDrops(True)
         theme = appearance.theme
         self.cards = CardStack(theme)
@@ -119,6 +120,11 @@ class MainWindow(QMainWindow):
         if self._settings.problem:
             self._tell(CardText(self._settings.problem), "settings")
         self.loading.load_first(given)
+
+    def close_at_once(self) -> None:
+        """Close without a question; work in the background is stopped."""
+        self._closes_at_once = True
+        self.close()
 
     def tell_crash(self, line: str) -> None:
         """Say that something uncaught happened; the log has the details."""
@@ -187,6 +193,8 @@ class MainWindow(QMainWindow):
             model.addAction(self.actions_table[f"model.{name}"])
         self.menus.recent(model)
         model.addSeparator()
+        model.addAction(self.actions_table["model.quantize"])
+        model.addSeparator()
         self.menus.device(model)
         self.menus.threads(model)
         model.addSeparator()
@@ -218,6 +226,7 @@ class MainWindow(QMainWindow):
             "model.download": self.finding.open_download,
             "model.open_file": self.files.open_model_file,
             "model.open_folder": self.files.open_model_folder,
+            "model.quantize": self._quantize,
             "model.reload": self.loading.reload,
             "model.unload": self.controller.unload,
             "view.chats": self._want_chats,
@@ -279,6 +288,8 @@ class MainWindow(QMainWindow):
         self.files.model_chosen.connect(self.loading.open)
         self.finding.path_chosen.connect(self.loading.open)
         self.finding.config_chosen.connect(self.loading.load)
+        self.finding.job_changed.connect(self.status.set_job)
+        self.status.job_requested.connect(self.finding.show_quantize)
 
     def _connect_chats(self) -> None:
         chats, view = self.conversations, self.chat_view
@@ -405,6 +416,11 @@ class MainWindow(QMainWindow):
         self.parts.set_theme(theme)
         self.display.show_state()
 
+    def _quantize(self) -> None:
+        loaded = self.controller.model
+        if loaded is not None:
+            self.finding.open_quantize(loaded.model)
+
     def _ask_context(self) -> None:
         loaded = self.controller.model
         if loaded is None:
@@ -460,6 +476,9 @@ class MainWindow(QMainWindow):
         self.parts.rearrange()
 
     def closeEvent(self, event: QCloseEvent) -> None:
+        if not self._closes_at_once and self.finding.ask_before_closing(self.close_at_once):
+            event.ignore()
+            return
         geometry, state = self.parts.save()
         self._settings.set(WINDOW_GEOMETRY, geometry)
         self._settings.set(WINDOW_STATE, state)

@@ -75,7 +75,7 @@ class Program(QObject):
         """Show the window and run until it is closed; exit code, and why when it is not 0."""
         self._reporter.install()
         sys.setswitchinterval(THREAD_SWITCH_S)
-        watch = _SignalWatch(self.window.close)
+        watch = _SignalWatch(self.window.close_at_once)
         self.window.show()
         # Paint first: importing torch in the engine thread holds the interpreter for a while.
         self._app.processEvents()
@@ -92,7 +92,7 @@ class Program(QObject):
 
     def _on_ended(self, code: int, reason: str) -> None:
         self._code, self._reason = code, reason
-        self.window.close()
+        self.window.close_at_once()
 
     def _end(self) -> tuple[int, str]:
         self._reporter.uninstall()

@@ -23,9 +23,11 @@ class StatusLine(QWidget):
 
     Signals:
         notice_requested(): the notice was pressed; its whole text is wanted.
+        job_requested(): the work in the background was pressed; its dialog is wanted.
     """
 
     notice_requested = Signal()
+    job_requested = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -41,6 +43,9 @@ class StatusLine(QWidget):
         self.notice = QPushButton(self)
         self.notice.setProperty("kind", "status")
         self.notice.clicked.connect(self.notice_requested)
+        self.job = QPushButton(self)
+        self.job.setProperty("kind", "status")
+        self.job.clicked.connect(self.job_requested)
         self.process = self._label()
         self.recording = self._label()
         self.recording.setText(self.tr("Recording metrics"))
@@ -53,12 +58,16 @@ class StatusLine(QWidget):
         row.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
         row.setSpacing(GAP)
         row.addLayout(word)
-        for each in (self.device, self.weights, self.kv, self.notice):
+        for each in (self.device, self.weights, self.kv, self.notice, self.job):
             row.addWidget(each)
         row.addStretch(1)
         row.addWidget(self.process)
         row.addWidget(self.recording)
-        self._wanted: dict[QWidget, bool] = {self.recording: False, self.notice: False}
+        self._wanted: dict[QWidget, bool] = {
+            self.recording: False,
+            self.notice: False,
+            self.job: False,
+        }
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self._poll = QTimer(self, interval=MEMORY_POLL_MS)
         self._poll.timeout.connect(self.refresh_memory)
@@ -132,6 +141,13 @@ class StatusLine(QWidget):
         self.notice.setToolTip(text)
         self.arrange()
 
+    def set_job(self, text: str) -> None:
+        """Say what goes on in the background and how far it is; empty: nothing."""
+        self._wanted[self.job] = bool(text)
+        if text != self.job.text():
+            self.job.setText(text)
+            self.arrange()
+
     def set_recording(self, on: bool) -> None:
         """Say that metrics are written as they come."""
         self._wanted[self.recording] = on
@@ -151,6 +167,7 @@ class StatusLine(QWidget):
         left = self.width() - 2 * MARGIN - self.dot.sizeHint().width() - DOT_GAP
         by_weight = (
             self.state,
+            self.job,
             self.notice,
             self.device,
             self.recording,

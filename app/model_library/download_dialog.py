@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
-    QDialog,
     QHBoxLayout,
     QLabel,
-    QLayout,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
-    QProgressBar,
     QPushButton,
-    QVBoxLayout,
     QWidget,
 )
 
-from app.chat.elided_label import ElidedLabel
 from app.engine_link.worker import EngineProblem
 from app.model_library.downloads import Downloads
+from app.model_library.job_dialog import STEPS, JobDialog
 from app.telemetry.format import about_seconds, memory
-from app.theme import Theme
 from engine.model_library.hub import Hub, HubChoice, HubModel
 from engine.model_library.hub_download import DownloadProgress, free_bytes
 
 SIZE = QSize(640, 520)
-MARGIN = 16
-STEPS = 1_000
 CHOICE_ROLE = Qt.ItemDataRole.UserRole + 1
 
 
-class DownloadDialog(QDialog):
+class DownloadDialog(JobDialog):
     """Look a repository up, choose a format, watch it come. Closing leaves a download running.
 
     `hub` says where and into which cache; a token typed here is held by this dialog alone.
@@ -43,15 +35,13 @@ class DownloadDialog(QDialog):
 
     load_requested = Signal(str)
 
-    def __init__(self, theme: Theme, downloads: Downloads, hub: Hub, parent: QWidget) -> None:
-        super().__init__(parent)
-        self.setWindowTitle(self.tr("Download a model"))
+    def __init__(self, downloads: Downloads, hub: Hub, parent: QWidget) -> None:
+        super().__init__(self.tr("Download a model"), SIZE, parent)
         self.setObjectName("downloadDialog")
         self._downloads, self._hub = downloads, hub
         self._model: HubModel | None = None
         self._path = ""
         self._make_fields()
-        self._make_progress()
         self._make_buttons()
         self._lay_out()
         downloads.found.connect(self._on_found)
@@ -59,10 +49,6 @@ class DownloadDialog(QDialog):
         downloads.ended.connect(self._on_ended)
         self.fit_into(parent.size())
         self._refresh()
-
-    def fit_into(self, size: QSize) -> None:
-        """Leave a margin of a window of this size."""
-        self.resize(SIZE.boundedTo(size - QSize(2 * MARGIN, 2 * MARGIN)))
 
     def show_model(self, model: HubModel) -> None:
         """Offer what a repository holds."""
@@ -72,7 +58,7 @@ class DownloadDialog(QDialog):
         if not model.choices:
             what = self.tr("Nothing in {0} can be loaded.").format(model.repository)
             why = self.tr("It holds neither GGUF files nor safetensors with a config.json.")
-            self._tell(EngineProblem(what, why, self.tr("Look for a GGUF version of the model.")))
+            self.tell(EngineProblem(what, why, self.tr("Look for a GGUF version of the model.")))
         self.choices.setCurrentRow(0)
         self.choices.setFocus()
         self.show_running(False)
@@ -92,8 +78,7 @@ class DownloadDialog(QDialog):
 
     def show_progress(self, progress: DownloadProgress) -> None:
         """Say how far the download is, how fast, and how long it takes yet."""
-        share = progress.done_bytes / max(1, progress.total_bytes)
-        self.bar.setValue(round(STEPS * min(1.0, share)))
+        self.show_share(progress.done_bytes / max(1, progress.total_bytes))
         if not self.stop.isEnabled():
             return
         if progress.checking:
@@ -130,19 +115,6 @@ class DownloadDialog(QDialog):
         self.facts.setProperty("tone", "muted")
         self.facts.setWordWrap(True)
         self.facts.setTextFormat(Qt.TextFormat.PlainText)
-        self.problem = QLabel(self)
-        self.problem.setObjectName("hubProblem")
-        self.problem.setWordWrap(True)
-        self.problem.setTextFormat(Qt.TextFormat.PlainText)
-        self.problem.hide()
-
-    def _make_progress(self) -> None:
-        self.bar = QProgressBar(self, textVisible=False)
-        self.bar.setRange(0, STEPS)
-        self.bar.setFixedHeight(6)
-        self.bar.setAccessibleName(self.tr("Download progress"))
-        self.detail = ElidedLabel()
-        self.detail.setProperty("tone", "muted")
 
     def _make_buttons(self) -> None:
         self.stop = QPushButton(self.tr("&Stop"), self)
@@ -156,8 +128,7 @@ class DownloadDialog(QDialog):
         self.load = QPushButton(self.tr("&Load"), self)
         self.load.setProperty("kind", "primary")
         self.load.clicked.connect(self._load)
-        for each in (self.look_up, self.stop, self.close_button, self.download, self.load):
-            each.setAutoDefault(False)
+        self.look_up.setAutoDefault(False)
 
     def _lay_out(self) -> None:
         top = QHBoxLayout()
@@ -170,23 +141,14 @@ class DownloadDialog(QDialog):
         caption.setProperty("tone", "muted")
         secret.addWidget(caption)
         secret.addWidget(self.token, 1)
-        buttons = QHBoxLayout()
-        buttons.setSpacing(8)
-        buttons.addStretch(1)
-        for each in (self.stop, self.close_button, self.download, self.load):
-            buttons.addWidget(each)
-        column = QVBoxLayout(self)
-        column.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
-        column.setContentsMargins(MARGIN, MARGIN, MARGIN, MARGIN)
-        column.setSpacing(12)
-        column.addLayout(top)
-        column.addLayout(secret)
-        column.addWidget(self.problem)
-        column.addWidget(self.choices, 1)
-        column.addWidget(self.facts)
-        column.addWidget(self.detail)
-        column.addWidget(self.bar)
-        column.addLayout(buttons)
+        self.column.addLayout(top)
+        self.column.addLayout(secret)
+        self.column.addWidget(self.problem)
+        self.column.addWidget(self.choices, 1)
+        self.column.addWidget(self.facts)
+        self.column.addWidget(self.detail)
+        self.column.addWidget(self.bar)
+        self.add_buttons((self.stop, self.close_button, self.download, self.load))
 
     # --- what the person does -------------------------------------------------------------
 
@@ -196,7 +158,7 @@ class DownloadDialog(QDialog):
         self._model = None
         self._path = ""
         self.choices.clear()
-        self._tell(None)
+        self.tell(None)
         self.detail.set_whole_text(self.tr("Asking the Hub…"))
         self._downloads.find(self._trusted(), self.name.text())
         self._refresh()
@@ -204,7 +166,7 @@ class DownloadDialog(QDialog):
     def _begin(self) -> None:
         choice = self._choice()
         if self._model and choice and not choice.problem and not self._downloads.running:
-            self._tell(None)
+            self.tell(None)
             self._path = ""
             self._downloads.download(self._trusted(), self._model, choice)
             self.bar.setValue(0)
@@ -229,7 +191,7 @@ class DownloadDialog(QDialog):
     def _on_found(self, answer: HubModel | EngineProblem) -> None:
         self.detail.set_whole_text("")
         if isinstance(answer, EngineProblem):
-            self._tell(answer)
+            self.tell(answer)
         else:
             self.show_model(answer)
         self.show_running(False)
@@ -247,7 +209,7 @@ class DownloadDialog(QDialog):
 
     def _on_ended(self, outcome: str | EngineProblem | None) -> None:
         if isinstance(outcome, EngineProblem):
-            self._tell(outcome)
+            self.tell(outcome)
             self.detail.set_whole_text(self.tr("What has come is kept."))
         elif outcome is None:
             self.detail.set_whole_text(
@@ -266,11 +228,6 @@ class DownloadDialog(QDialog):
         choice = item.data(CHOICE_ROLE) if item else None
         return choice if isinstance(choice, HubChoice) else None
 
-    def _tell(self, problem: EngineProblem | None) -> None:
-        self.problem.setVisible(problem is not None)
-        if problem:
-            self.problem.setText(f"{problem.what}\n{problem.why} {problem.next}")
-
     def _refresh(self) -> None:
         self.show_running(self._downloads.running)
 
@@ -283,9 +240,3 @@ class DownloadDialog(QDialog):
         license_name = self._model.license or self.tr("not stated")
         gate = self.tr(" · gated: its makers decide who may download") if self._model.gated else ""
         return self.tr("Licence: {0}{1}\n{2}").format(license_name, gate, free)
-
-    # Qt overrides
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self.problem.setMaximumWidth(self.width() - 2 * MARGIN)

@@ -1,8 +1,8 @@
-"""Opens the list of models and the download dialog, and takes what is dropped on the window."""
+"""Opens the list of models and its dialogs, and takes what is dropped on the window."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QUrl, Signal
@@ -12,35 +12,42 @@ from app import folders
 from app.appearance import Appearance
 from app.cards import CardAction, CardStack, CardText
 from app.engine_link.controller import EngineController
+from app.engine_link.worker import EngineProblem
 from app.model_library.download_dialog import DownloadDialog
 from app.model_library.downloads import Downloads
 from app.model_library.library import Library
 from app.model_library.picker import ModelPicker
+from app.model_library.quantize_dialog import QuantizeDialog
+from app.model_library.quantizing import Quantizing
 from app.model_library.speed_recorder import SpeedRecorder
-from app.settings.schema import DEVICE, THREADS
+from app.settings.schema import DEVICE, MODEL_FOLDERS, THREADS
 from app.settings.store import Settings
 from app.theme import Theme
-from engine.config import EngineConfig
+from engine.config import EngineConfig, ModelInfo
 from engine.model_library.hub import Hub
 from engine.model_library.measured import MeasuredSpeeds
+from engine.quantization.plan import Quantized, QuantizeProgress
 
 CARD = "drop"
+QUANTIZE_CARD = "quantize"
 SUFFIXES = (".gguf", ".safetensors")
 
 
 class ModelFinding(QObject):
-    """Owns the background threads of finding models; `close` ends them.
+    """Owns what finds and makes models in the background; `close` ends it.
 
     Attributes:
-        library, downloads: what works in the background.
+        library, downloads, quantizing: what works in the background.
 
     Signals:
         config_chosen(EngineConfig): load this.
         path_chosen(str): load what lies there, as it is stored.
+        job_changed(str): how far the work in the background is, empty when there is none.
     """
 
     config_chosen = Signal(object)
     path_chosen = Signal(str)
+    job_changed = Signal(str)
 
     def __init__(
         self,
@@ -57,6 +64,11 @@ class ModelFinding(QObject):
         self.downloads = Downloads(self)
         self._speeds = MeasuredSpeeds(folders.speeds_file())
         SpeedRecorder(controller, self._speeds, self)
+        self.quantizing = Quantizing(self)
+        self.quantizing.started.connect(lambda: self.job_changed.emit(self.tr("Quantizing")))
+        self.quantizing.progressed.connect(self._on_quantizing_progressed)
+        self.quantizing.ended.connect(self._on_quantizing_ended)
+        self._quantize: QuantizeDialog | None = None
         self._picker: ModelPicker | None = None
         self._download: DownloadDialog | None = None
         appearance.theme_changed.connect(self._on_theme_changed)
@@ -73,6 +85,7 @@ class ModelFinding(QObject):
             )
             picker.chosen.connect(self.config_chosen)
             picker.download_requested.connect(self.open_download)
+            picker.quantize_requested.connect(self.open_quantize)
             picker.finished.connect(self._forget_picker)
             self._picker = picker
         self._picker.show()
@@ -83,14 +96,32 @@ class ModelFinding(QObject):
     def open_download(self, hub: Hub | None = None) -> DownloadDialog:
         """Show the download dialog; a download under way is still in it."""
         if self._download is None:
-            theme = self._appearance.theme
-            self._download = DownloadDialog(theme, self.downloads, hub or Hub(), self._window)
+            self._download = DownloadDialog(self.downloads, hub or Hub(), self._window)
             self._download.load_requested.connect(self._on_load_requested)
             self.downloads.ended.connect(self._on_download_ended)
         self._download.show()
         self._download.activateWindow()
         self._download.name.setFocus()
         return self._download
+
+    def open_quantize(self, info: ModelInfo) -> QuantizeDialog:
+        """Offer to quantize a model; a job under way is shown in its place."""
+        if self._quantize is None:
+            self._quantize = QuantizeDialog(
+                self._appearance.theme, self.quantizing, self._own_folder(), self._window
+            )
+            self._quantize.load_requested.connect(self._on_load_requested)
+        if not self.quantizing.running:
+            self._quantize.show_model(info)
+        return self.show_quantize()
+
+    def show_quantize(self) -> QuantizeDialog:
+        """Show the job under way, or what came of it."""
+        self._cards.dismiss(QUANTIZE_CARD)
+        assert self._quantize is not None, "it was opened for a model before"
+        self._quantize.show()
+        self._quantize.activateWindow()
+        return self._quantize
 
     def take_dropped(self, urls: Sequence[QUrl]) -> None:
         """Load what was dropped, or say in a card why not."""
@@ -112,9 +143,24 @@ class ModelFinding(QObject):
         choose = CardAction(self.tr("Choose a model…"), self.open_picker)
         self._cards.show_card(CARD, "error", CardText(what, why), [choose])
 
+    def ask_before_closing(self, close: Callable[[], object]) -> bool:
+        """Say on a card what closing would stop; False when there is nothing."""
+        plan = self.quantizing.plan
+        if plan is None or not self.quantizing.running:
+            return False
+        text = CardText(
+            self.tr("{0} is still being made.").format(plan.out.name),
+            self.tr("Closing the window stops that, and nothing is left of it."),
+        )
+        stop = CardAction(self.tr("Stop it and close"), close)
+        look = CardAction(self.tr("See how far it is"), self.show_quantize)
+        self._cards.show_card(QUANTIZE_CARD, "notice", text, [stop, look])
+        return True
+
     def close(self) -> bool:
         """End the threads; False when a download could not be ended in time."""
         self.library.close()
+        self.quantizing.close()
         return self.downloads.close()
 
     # --- private --------------------------------------------------------------------------
@@ -122,6 +168,8 @@ class ModelFinding(QObject):
     def _on_theme_changed(self, theme: Theme) -> None:
         if self._picker is not None:
             self._picker.set_theme(theme)
+        if self._quantize is not None:
+            self._quantize.set_theme(theme)
 
     def _forget_picker(self) -> None:
         self._picker = None
@@ -134,3 +182,43 @@ class ModelFinding(QObject):
     def _on_download_ended(self, outcome: object) -> None:
         if isinstance(outcome, str) and self._picker is not None:
             self._picker.refresh()
+
+    def _own_folder(self) -> Path:
+        """Where models that are made here go: the person's own folder before the program's."""
+        own = [Path(each) for each in self._settings.get(MODEL_FOLDERS) if Path(each).is_dir()]
+        return own[0] if own else folders.models_folder()
+
+    def _on_quantizing_progressed(self, progress: QuantizeProgress) -> None:
+        share = f"{100 * progress.fraction:.0f}"
+        self.job_changed.emit(self.tr("Quantizing, {0} %").format(share))
+
+    def _on_quantizing_ended(self, outcome: Quantized | EngineProblem | None) -> None:
+        self.job_changed.emit("")
+        if isinstance(outcome, Quantized):
+            self._list_folder_of(outcome.out)
+            if self._picker is not None:
+                self._picker.refresh()
+        self._cards.dismiss(QUANTIZE_CARD)
+        if outcome is not None and self._quantize is not None and self._quantize.isHidden():
+            self._tell_quantized(outcome)
+
+    def _list_folder_of(self, out: Path) -> None:
+        """Let the list of models find what was made, wherever the person has put it."""
+        listed = self._settings.get(MODEL_FOLDERS)
+        if not any(out.is_relative_to(each) for each in listed):
+            own = folders.models_folder()
+            new = own if out.parent == own else out
+            self._settings.set(MODEL_FOLDERS, [*listed, str(new)])
+
+    def _tell_quantized(self, outcome: Quantized | EngineProblem) -> None:
+        """Nobody looks at the dialog: a card says what came of the job."""
+        if isinstance(outcome, EngineProblem):
+            text = CardText(outcome.what, outcome.why, outcome.next)
+            again = CardAction(self.tr("Open the dialog"), self.show_quantize)
+            self._cards.show_card(QUANTIZE_CARD, "error", text, [again])
+            return
+        path = str(outcome.out)
+        text = CardText(self.tr("{0} is ready.").format(outcome.out.name), path)
+        load = CardAction(self.tr("Load it"), lambda: self.path_chosen.emit(path))
+        details = CardAction(self.tr("Details"), self.show_quantize)
+        self._cards.show_card(QUANTIZE_CARD, "notice", text, [load, details])

@@ -59,10 +59,12 @@ class ModelPicker(QDialog):
     Signals:
         chosen(EngineConfig): load this.
         download_requested(): the person wants a model that is not here.
+        quantize_requested(ModelInfo): the person wants this one in fewer bits, as files.
     """
 
     chosen = Signal(object)
     download_requested = Signal()
+    quantize_requested = Signal(object)
 
     def __init__(
         self,
@@ -207,12 +209,16 @@ class ModelPicker(QDialog):
         self.remove_folder.clicked.connect(self._remove_folder)
         self.download = QPushButton(self.tr("&Download…"), self)
         self.download.clicked.connect(self.download_requested)
+        self.quantize = QPushButton(self.tr("&Quantize…"), self)
+        self.quantize.setToolTip(self.tr("Write this model in 4 or 8 bits into a new folder"))
+        self.quantize.clicked.connect(self._quantize_current)
         self.cancel = QPushButton(self.tr("Cancel"), self)
         self.cancel.clicked.connect(self.reject)
         self.load = QPushButton(self.tr("&Load"), self)
         self.load.setProperty("kind", "primary")
         self.load.clicked.connect(self._load_current)
-        for button in (self.add_folder, self.remove_folder, self.download, self.cancel, self.load):
+        self._left = (self.add_folder, self.remove_folder, self.download, self.quantize)
+        for button in (*self._left, self.cancel, self.load):
             button.setAutoDefault(False)
 
     def _lay_out(self) -> None:
@@ -231,7 +237,7 @@ class ModelPicker(QDialog):
         self._stack.addWidget(self.empty)
         buttons = QHBoxLayout()
         buttons.setSpacing(8)
-        for button in (self.add_folder, self.remove_folder, self.download):
+        for button in self._left:
             buttons.addWidget(button)
         buttons.addStretch(1)
         buttons.addWidget(self.cancel)
@@ -286,6 +292,7 @@ class ModelPicker(QDialog):
         entry, loadable = self._current()
         survey = self.surveys.get(entry.path) if entry else None
         self.load.setEnabled(loadable)
+        self.quantize.setEnabled(survey is not None)
         self.remove_folder.setVisible(entry is not None and entry.source == "folder")
         self.facts.set_whole_text(memory_sentence(survey) if survey else "")
         self.place.set_whole_text(entry.path if entry else "")
@@ -295,6 +302,11 @@ class ModelPicker(QDialog):
         if entry and loadable:
             self.chosen.emit(self._config(entry.path))
             self.accept()
+
+    def _quantize_current(self) -> None:
+        entry, _ = self._current()
+        if entry and entry.path in self.surveys:
+            self.quantize_requested.emit(self.surveys[entry.path].info)
 
     def _survey_again(self) -> None:
         paths = [entry.path for entry in self.model.entries if not entry.problem]

@@ -19,7 +19,7 @@ from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtWidgets import QApplication
 
 from app.appearance import ThemeChoice
-from app.model_library.download_dialog import DownloadDialog
+from app.model_library.job_dialog import JobDialog
 from app.model_library.picker import ModelPicker
 from app.theme import load_theme
 from tests.contact_sheet.states import STATES, State, open_state
@@ -52,9 +52,9 @@ def render(state: State, theme: ThemeChoice, app: QApplication) -> dict[tuple[in
 def _with_dialog(program: FakeProgram) -> QPixmap:
     """The window, and over it the dialog that is open, which is a window of its own."""
     picture = program.window.grab()
-    dialogs: list[ModelPicker | DownloadDialog] = []
+    dialogs: list[ModelPicker | JobDialog] = []
     dialogs += program.window.findChildren(ModelPicker)
-    dialogs += program.window.findChildren(DownloadDialog)
+    dialogs += program.window.findChildren(JobDialog)
     for dialog in dialogs:
         dialog.fit_into(program.window.size())
         settle(60)

@@ -1,16 +1,19 @@
-"""The states of finding models: the list, filled and empty, and the download dialog."""
+"""The states of finding and making models: the list, the download and the quantize dialog."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from app.engine_link.worker import EngineProblem
+from app.model_library.quantize_dialog import QuantizeDialog
 from app.model_library.row_texts import unread_row
 from engine.config import EngineConfig
 from engine.model_library.entries import ModelEntry
 from engine.model_library.hub import HubChoice, HubFile, HubModel
 from engine.model_library.hub_download import DownloadProgress
 from engine.prediction import ModelSurvey, SpeedPrediction
+from engine.quantization.plan import Quantized, QuantizeProgress
 from tests.fakes.figures import estimate, model_info, resolve
 from tests.fakes.window import FakeProgram, wait_until
 
@@ -121,3 +124,49 @@ def downloading(program: FakeProgram) -> None:
     size = MODEL.choices[0].size
     progress = DownloadProgress(MODEL.choices[0].label, 0, size, 23_400_000.0)
     dialog.show_progress(replace(progress, done_bytes=412_000_000))
+
+
+def choosing_quantization(program: FakeProgram) -> None:
+    """The quantize dialog for a model that is not quantized yet."""
+    _quantize_dialog(program)
+
+
+def requantizing(program: FakeProgram) -> None:
+    """The same for one that is, and after a refusal."""
+    program.load()
+    dialog = program.window.finding.open_quantize(model_info("/starter/SmolLM2.gguf"))
+    dialog.methods["rtn"].setChecked(True)
+    dialog.show_end(
+        EngineProblem(
+            f"{dialog.out.text()} exists already.",
+            "It is not an empty folder, and nothing is ever written over.",
+            "Name another folder, or remove this one first.",
+        )
+    )
+
+
+def quantizing(program: FakeProgram) -> None:
+    """The quantize dialog while a job runs."""
+    dialog = _quantize_dialog(program)
+    dialog.show_running(True)
+    progress = QuantizeProgress(12, 30, 0.38, 412.0, 672.0)
+    dialog.show_progress(progress)
+    program.window.status.set_job("Quantizing, 38 %")
+
+
+def quantized(program: FakeProgram) -> None:
+    """The quantize dialog when it is done."""
+    dialog = _quantize_dialog(program)
+    out = Path(dialog.out.text())
+    dialog.show_end(Quantized(out, 110_400_000, 210, 4.63, 65_536, 1_084.0, ()))
+
+
+def _quantize_dialog(program: FakeProgram) -> QuantizeDialog:
+    program.load()
+    info = replace(
+        model_info("/hub/SmolLM2-135M-Instruct"),
+        source="safetensors",
+        stored_format="BF16",
+        file_bytes=269_000_000,
+    )
+    return program.window.finding.open_quantize(info)

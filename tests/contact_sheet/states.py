@@ -175,5 +175,9 @@ STATES = (
     State("models-empty", "No models", Script(), finding.empty, False),
     State("download", "Choosing a download", Script(), finding.choosing_download),
     State("downloading", "Downloading", Script(), finding.downloading),
+    State("quantize", "Choosing how to quantize", Script(), finding.choosing_quantization),
+    State("quantizing", "Quantizing", Script(), finding.quantizing),
+    State("quantized", "Quantized", Script(), finding.quantized),
+    State("quantize-refused", "Not quantized", Script(), finding.requantizing),
     State("two-chats", "Two chats generating", Script(hold_decode_at=30), _two_chats),
 )

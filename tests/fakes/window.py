@@ -56,7 +56,7 @@ class FakeProgram:
 
     def close(self) -> None:
         """Close the window and everything behind it."""
-        self.window.close()
+        self.window.close_at_once()
         for each in (self.window, self.appearance, self.controller):
             each.deleteLater()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
