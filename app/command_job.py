@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import psutil
-from PySide6.QtCore import QObject, QProcess, Signal
+from PySide6.QtCore import QObject, QProcess
 
 from app.engine_link.worker import EngineProblem
 
@@ -23,21 +24,20 @@ CLOSE_MS = 20_000
 NICENESS = 10
 
 
+# The fields of a step; the fields of the result, why there is none, or None when it was stopped.
+OnProgress: TypeAlias = Callable[[dict[str, Any]], object]
+OnEnd: TypeAlias = Callable[[dict[str, Any] | EngineProblem | None], object]
+
+
 class CommandJob(QObject):
-    """Runs one command at a time, at a low priority. GUI thread only.
-
-    Signals:
-        progressed(dict): the fields of one step.
-        ended(dict | EngineProblem | None): the fields of the result; None when it was stopped.
-    """
-
-    progressed = Signal(object)
-    ended = Signal(object)
+    """Runs one command at a time, at a low priority. GUI thread only."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._process: QProcess | None = None
-        self._outcome: dict[str, object] | EngineProblem | None = None
+        self._on_progress: OnProgress = _ignore
+        self._on_end: OnEnd = _ignore
+        self._outcome: dict[str, Any] | EngineProblem | None = None
         self._is_stopping = False
 
     @property
@@ -45,10 +45,11 @@ class CommandJob(QObject):
         """Whether the process is there."""
         return self._process is not None
 
-    def start(self, arguments: Sequence[str]) -> None:
+    def start(self, arguments: Sequence[str], on_progress: OnProgress, on_end: OnEnd) -> None:
         """Run a command that knows `--progress json`; the one before must have ended."""
         if self._process is not None:
             raise RuntimeError("a command is running")
+        self._on_progress, self._on_end = on_progress, on_end
         self._outcome, self._is_stopping = None, False
         program, *before = own_command()
         process = QProcess(self)
@@ -100,7 +101,7 @@ class CommandJob(QObject):
             log.info("not a line of ours: %r", line)
             return
         if kind == "progress":
-            self.progressed.emit(fields)
+            self._on_progress(fields)
         elif kind == "error":
             self._outcome = EngineProblem(fields["what"], fields["why"], fields["next"])
         else:
@@ -127,9 +128,9 @@ class CommandJob(QObject):
             last = words.strip().rpartition("\n")[2].partition(": ")[2]
             self._end(self._unexpected(last or self.tr("Exit code {0}.").format(code)))
 
-    def _end(self, outcome: dict[str, object] | EngineProblem | None) -> None:
+    def _end(self, outcome: dict[str, Any] | EngineProblem | None) -> None:
         self._drop()
-        self.ended.emit(outcome)
+        self._on_end(outcome)
 
     def _drop(self) -> None:
         if self._process is not None:
@@ -142,6 +143,10 @@ class CommandJob(QObject):
             reason,
             self.tr("The log has the details. Try again."),
         )
+
+
+def _ignore(_fields: object) -> None:
+    """Nobody has asked yet."""
 
 
 def _low_priority() -> int:

@@ -285,11 +285,12 @@ class MainWindow(QMainWindow):
         self.menus.estimate_requested.connect(self.loading.ask_estimate)
         self.menus.custom_context_requested.connect(self._ask_context)
         self.menus.recent_requested.connect(self.loading.open)
+        self.menus.quality_requested.connect(self._measure_quality)
         self.files.model_chosen.connect(self.loading.open)
         self.finding.path_chosen.connect(self.loading.open)
         self.finding.config_chosen.connect(self.loading.load)
         self.finding.job_changed.connect(self.status.set_job)
-        self.status.job_requested.connect(self.finding.show_quantize)
+        self.status.job_requested.connect(self.finding.show_job)
 
     def _connect_chats(self) -> None:
         chats, view = self.conversations, self.chat_view
@@ -420,6 +421,11 @@ class MainWindow(QMainWindow):
         loaded = self.controller.model
         if loaded is not None:
             self.finding.open_quantize(loaded.model)
+
+    def _measure_quality(self) -> None:
+        loaded = self.controller.model
+        if loaded is not None:
+            self.finding.open_quality(loaded.model, loaded.config)
 
     def _ask_context(self) -> None:
         loaded = self.controller.model

@@ -12,6 +12,7 @@ from PySide6.QtGui import QAction, QActionGroup
 from PySide6.QtWidgets import QLabel, QMenu, QWidget, QWidgetAction
 
 from app.engine_link.worker import EngineProblem
+from app.model_library.quality_texts import change_text, quality_tip
 from app.telemetry.format import count, memory
 from engine.config import (
     EngineConfig,
@@ -21,6 +22,8 @@ from engine.config import (
     kv_pool_bytes,
 )
 from engine.events import ModelLoaded
+from engine.paths import quality_file
+from engine.quality.kept import kept_qualities
 
 SMALLEST_CONTEXT = 512
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
@@ -42,12 +45,14 @@ class ModelMenus(QObject):
     Signals:
         change_requested(dict): EngineConfig fields to load the present model with.
         custom_context_requested()
+        quality_requested(): what the weight formats cost is to be measured.
         recent_requested(str path)
         estimate_requested(dict): fields whose memory is asked for.
     """
 
     change_requested = Signal(object)
     custom_context_requested = Signal()
+    quality_requested = Signal()
     recent_requested = Signal(str)
     estimate_requested = Signal(object)
 
@@ -82,6 +87,7 @@ class ModelMenus(QObject):
     def weights(self, menu: QMenu) -> None:
         """Make `menu` offer the weight formats."""
         self._keep_filled(menu, self._fill_weights)
+        menu.aboutToShow.connect(lambda: self._show_weights(menu))
 
     def kv(self, menu: QMenu) -> None:
         """Make `menu` offer the KV cache formats."""
@@ -132,10 +138,26 @@ class ModelMenus(QObject):
         group = self._group(menu)
         for each in self._model.model.weight_formats:
             action = self._choice(menu, group, {"weight_format": each.name})
-            action.setText(f"{each.label}\t{memory(each.weight_bytes).text}")
-            action.setToolTip(self._bits(each))
             action.setChecked(each.name == self._wanted.weight_format)
+        self._show_weights(menu)
+        menu.addSeparator()
+        menu.addAction(self.tr("Measure quality…")).triggered.connect(self.quality_requested)
         self._add_memory_line(menu)
+
+    def _show_weights(self, menu: QMenu) -> None:
+        """Write what each format takes and, where that has been measured by now, costs."""
+        model = self._model.model if self._model else None
+        kept = kept_qualities(quality_file(), model.path) if model else {}
+        formats = {each.name: each for each in model.weight_formats} if model else {}
+        for action in menu.actions():
+            change = action.data()
+            if isinstance(change, dict) and change.get("weight_format") in formats:
+                each = formats[change["weight_format"]]
+                quality = kept.get(each.name)
+                words = f"   {change_text(quality)}" if quality else ""
+                action.setText(f"{each.label}{words}\t{memory(each.weight_bytes).text}")
+                tips = [self._bits(each), *([quality_tip(quality)] if quality else [])]
+                action.setToolTip("\n".join(tips))
 
     def _fill_kv(self, menu: QMenu) -> None:
         if self._model is None or self._wanted is None:

@@ -11,12 +11,15 @@ from PySide6.QtWidgets import QWidget
 from app import folders
 from app.appearance import Appearance
 from app.cards import CardAction, CardStack, CardText
+from app.command_job import CommandJob
 from app.engine_link.controller import EngineController
 from app.engine_link.worker import EngineProblem
 from app.model_library.download_dialog import DownloadDialog
 from app.model_library.downloads import Downloads
 from app.model_library.library import Library
+from app.model_library.measuring import MeasureProgress, Measuring
 from app.model_library.picker import ModelPicker
+from app.model_library.quality_dialog import QualityDialog
 from app.model_library.quantize_dialog import QuantizeDialog
 from app.model_library.quantizing import Quantizing
 from app.model_library.speed_recorder import SpeedRecorder
@@ -37,7 +40,7 @@ class ModelFinding(QObject):
     """Owns what finds and makes models in the background; `close` ends it.
 
     Attributes:
-        library, downloads, quantizing: what works in the background.
+        library, downloads, quantizing, measuring: what works in the background.
 
     Signals:
         config_chosen(EngineConfig): load this.
@@ -64,11 +67,16 @@ class ModelFinding(QObject):
         self.downloads = Downloads(self)
         self._speeds = MeasuredSpeeds(folders.speeds_file())
         SpeedRecorder(controller, self._speeds, self)
-        self.quantizing = Quantizing(self)
+        self._job = CommandJob(self)
+        self.quantizing = Quantizing(self._job, self)
+        self.measuring = Measuring(self._job, self)
         self.quantizing.started.connect(lambda: self.job_changed.emit(self.tr("Quantizing")))
         self.quantizing.progressed.connect(self._on_quantizing_progressed)
         self.quantizing.ended.connect(self._on_quantizing_ended)
+        self.measuring.progressed.connect(self._on_measuring_progressed)
+        self.measuring.ended.connect(lambda _: self.job_changed.emit(""))
         self._quantize: QuantizeDialog | None = None
+        self._quality: QualityDialog | None = None
         self._picker: ModelPicker | None = None
         self._download: DownloadDialog | None = None
         appearance.theme_changed.connect(self._on_theme_changed)
@@ -115,8 +123,26 @@ class ModelFinding(QObject):
             self._quantize.show_model(info)
         return self.show_quantize()
 
+    def open_quality(self, info: ModelInfo, config: EngineConfig) -> QualityDialog:
+        """Offer to measure a model's weight formats; work under way is shown in its place."""
+        if self._quality is None:
+            self._quality = QualityDialog(self.measuring, self._window)
+        if not self.measuring.running:
+            self._quality.show_model(info, config)
+        self._quality.show()
+        self._quality.activateWindow()
+        return self._quality
+
+    def show_job(self) -> None:
+        """Show the dialog of the work that is under way."""
+        if self.measuring.running and self._quality is not None:
+            self._quality.show()
+            self._quality.activateWindow()
+        elif self.quantizing.running:
+            self.show_quantize()
+
     def show_quantize(self) -> QuantizeDialog:
-        """Show the job under way, or what came of it."""
+        """Show how far quantizing is, or what came of it."""
         self._cards.dismiss(QUANTIZE_CARD)
         assert self._quantize is not None, "it was opened for a model before"
         self._quantize.show()
@@ -160,7 +186,7 @@ class ModelFinding(QObject):
     def close(self) -> bool:
         """End the threads; False when a download could not be ended in time."""
         self.library.close()
-        self.quantizing.close()
+        self._job.close()
         return self.downloads.close()
 
     # --- private --------------------------------------------------------------------------
@@ -191,6 +217,10 @@ class ModelFinding(QObject):
     def _on_quantizing_progressed(self, progress: QuantizeProgress) -> None:
         share = f"{100 * progress.fraction:.0f}"
         self.job_changed.emit(self.tr("Quantizing, {0} %").format(share))
+
+    def _on_measuring_progressed(self, progress: MeasureProgress) -> None:
+        share = f"{100 * progress.share:.0f}"
+        self.job_changed.emit(self.tr("Measuring quality, {0} %").format(share))
 
     def _on_quantizing_ended(self, outcome: Quantized | EngineProblem | None) -> None:
         self.job_changed.emit("")

@@ -62,6 +62,12 @@ class JobDialog(QDialog):
         if problem:
             self.problem.setText(f"{problem.what}\n{problem.why} {problem.next}")
 
+    def tell_busy(self) -> None:
+        """Say that other work must end first."""
+        what = self.tr("Other work is under way in the background.")
+        why = self.tr("There is one piece of it at a time, so that answers stay fast.")
+        self.tell(EngineProblem(what, why, self.tr("Wait for its end or stop it: status bar.")))
+
     def show_share(self, share: float) -> None:
         """Fill the bar; `share` is 0 to 1."""
         self.bar.setValue(round(STEPS * min(1.0, share)))

@@ -312,6 +312,9 @@ class QuantizeDialog(JobDialog):
     def _begin(self) -> None:
         if self._info is None or self._job.running:
             return
+        if self._job.busy:
+            self.tell_busy()
+            return
         plan = self._plan(self._info)
         self.tell(None)
         self.bar.setValue(0)

@@ -1,4 +1,4 @@
-"""Quantizing in a process of its own; one job at a time."""
+"""Quantizing in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Quantizing(QObject):
     """Orders a job, and what it says. GUI thread only.
 
     Attributes:
-        plan: what is being made, or was made last.
+        plan: what is being made, or was made last. running: whether it is being made.
 
     Signals:
         started()
@@ -29,31 +29,27 @@ class Quantizing(QObject):
     progressed = Signal(object)
     ended = Signal(object)
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, job: CommandJob, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.plan: QuantizePlan | None = None
-        self._job = CommandJob(self)
-        self._job.progressed.connect(self._on_progressed)
-        self._job.ended.connect(self._on_ended)
+        self.running = False
+        self._job = job
 
     @property
-    def running(self) -> bool:
-        """Whether a job is under way."""
+    def busy(self) -> bool:
+        """Whether this or other work of its kind is under way: there is one at a time."""
         return self._job.running
 
     def begin(self, plan: QuantizePlan) -> None:
         """Begin a job; the present one must have ended."""
-        self.plan = plan
-        self._job.start(arguments_of(plan))
+        self._job.start(arguments_of(plan), self._on_progressed, self._on_ended)
+        self.plan, self.running = plan, True
         self.started.emit()
 
     def stop(self) -> None:
         """Stop the job; what is half made is removed."""
-        self._job.stop()
-
-    def close(self) -> None:
-        """Stop the job and wait until it is gone."""
-        self._job.close()
+        if self.running:
+            self._job.stop()
 
     # --- private --------------------------------------------------------------------------
 
@@ -61,6 +57,7 @@ class Quantizing(QObject):
         self.progressed.emit(QuantizeProgress(**fields))
 
     def _on_ended(self, outcome: dict[str, Any] | EngineProblem | None) -> None:
+        self.running = False
         if isinstance(outcome, dict):
             out, notices = Path(outcome["out"]), tuple(outcome["notices"])
             self.ended.emit(Quantized(**{**outcome, "out": out, "notices": notices}))

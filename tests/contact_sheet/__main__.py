@@ -50,8 +50,13 @@ def render(state: State, theme: ThemeChoice, app: QApplication) -> dict[tuple[in
 
 
 def _with_dialog(program: FakeProgram) -> QPixmap:
-    """The window, and over it the dialog that is open, which is a window of its own."""
+    """The window, and over it the dialog or menu that is open, which is a window of its own."""
     picture = program.window.grab()
+    menu = QApplication.activePopupWidget()
+    if menu is not None:
+        painter = QPainter(picture)
+        painter.drawPixmap(program.window.mapFromGlobal(menu.pos()), menu.grab())
+        painter.end()
     dialogs: list[ModelPicker | JobDialog] = []
     dialogs += program.window.findChildren(ModelPicker)
     dialogs += program.window.findChildren(JobDialog)

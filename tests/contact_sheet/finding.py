@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from app import folders
 from app.engine_link.worker import EngineProblem
+from app.model_library.measuring import MeasureProgress
 from app.model_library.quantize_dialog import QuantizeDialog
 from app.model_library.row_texts import unread_row
 from engine.config import EngineConfig
+from engine.events import ModelLoaded
 from engine.model_library.entries import ModelEntry
 from engine.model_library.hub import HubChoice, HubFile, HubModel
 from engine.model_library.hub_download import DownloadProgress
+from engine.paths import quality_file
 from engine.prediction import ModelSurvey, SpeedPrediction
+from engine.quality.kept import keep_quality
+from engine.quality.report import Quality
 from engine.quantization.plan import Quantized, QuantizeProgress
-from tests.fakes.figures import estimate, model_info, resolve
+from tests.fakes.figures import MODEL_NAME, estimate, model_info, resolve
 from tests.fakes.window import FakeProgram, wait_until
 
 UNKNOWN = "/models/llama/Mamba2-370M-Q4_K_M.gguf"
@@ -159,6 +165,42 @@ def quantized(program: FakeProgram) -> None:
     dialog = _quantize_dialog(program)
     out = Path(dialog.out.text())
     dialog.show_end(Quantized(out, 110_400_000, 210, 4.63, 65_536, 1_084.0, ()))
+
+
+def measuring(program: FakeProgram) -> None:
+    """The quality dialog while formats are measured."""
+    model = _measured_model(program)
+    dialog = program.window.finding.open_quality(model.model, model.config)
+    dialog.formats["int8"].setChecked(True)
+    dialog.show_running(True)
+    dialog.show_progress(MeasureProgress("int4", False, 0.62, 1_710.0, 13.4))
+    program.window.status.set_job("Measuring quality, 62 %")
+
+
+def weights_menu(program: FakeProgram) -> None:
+    """The weights menu with what was measured of some formats."""
+    _measured_model(program)
+    button = program.window.run_bar.weights
+    button.menu().popup(button.mapToGlobal(button.rect().bottomLeft()))
+
+
+def _measured_model(program: FakeProgram) -> ModelLoaded:
+    """A model that is there as a file, some of whose formats have been measured."""
+    folders.models_folder().mkdir(parents=True)
+    path = folders.models_folder() / f"{MODEL_NAME}.gguf"
+    path.write_bytes(b"GGUF")
+    program.begin_load(str(path))
+    wait_until(lambda: program.controller.model is not None)
+    model = program.controller.model
+    assert model is not None
+    for weights, perplexity in (("bf16", 24.03), ("int8", 24.06), ("as-stored", 25.9)):
+        result = Quality(
+            *(MODEL_NAME, weights, 10, "bf16", "CPU", "native", 2, "prefill", 11_874, 11_873),
+            *(1024, 512, False, 3.2, perplexity, MODEL_NAME, "fp32", 24.02, 1e-3, 0.98, 1.0),
+        )
+        named = replace(model.config, weight_format=weights)
+        keep_quality(quality_file(), named, result, "evaluation.txt", "text")
+    return model
 
 
 def _quantize_dialog(program: FakeProgram) -> QuantizeDialog:

@@ -179,5 +179,7 @@ STATES = (
     State("quantizing", "Quantizing", Script(), finding.quantizing),
     State("quantized", "Quantized", Script(), finding.quantized),
     State("quantize-refused", "Not quantized", Script(), finding.requantizing),
+    State("weights", "Choosing weights", Script(), finding.weights_menu),
+    State("measuring", "Measuring quality", Script(), finding.measuring),
     State("two-chats", "Two chats generating", Script(hold_decode_at=30), _two_chats),
 )

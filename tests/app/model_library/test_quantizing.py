@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,27 +19,13 @@ from app.model_library.quantize_dialog import QuantizeDialog
 from app.settings.schema import MODEL_FOLDERS
 from engine.config import ModelInfo
 from engine.quantization.plan import Quantized
-from tests.app.conftest import MakeProgram
+from tests.app.conftest import MakeProgram, Play
 from tests.engine.rig import GOLDEN
 from tests.fakes.figures import model_info
 from tests.fakes.window import FakeProgram, wait_until
 
 LONG_S = 60.0
 STEP = {"layer": 3, "num_layers": 30, "fraction": 0.1, "elapsed_s": 9.0, "remaining_s": 81.0}
-Play = Callable[[str], None]
-
-
-@pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Let another program take the command's place: `play(its source)`."""
-
-    def play_(source: str) -> None:
-        script = tmp_path / "command.py"
-        script.write_text(f"import json, sys\n{source}", encoding="utf-8")
-        command = [sys.executable, str(script)]
-        monkeypatch.setattr("app.command_job.own_command", lambda: command)
-
-    return play_
 
 
 @pytest.fixture
