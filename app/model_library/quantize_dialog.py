@@ -163,7 +163,7 @@ class QuantizeDialog(JobDialog):
 
     def _method_sentences(self) -> dict[Method, str]:
         return {
-            "rtn": self.tr("Rounds each weight to the nearest value. Seconds; loses the most."),
+            "rtn": self.tr("Rounds each weight to the nearest value. Minutes; loses the most."),
             "gptq": self.tr("Makes up for rounding errors in later weights. Minutes to hours."),
             "awq": self.tr("Spares weights whose inputs are large. Minutes to hours, 4 bits only."),
         }
