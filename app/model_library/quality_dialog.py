@@ -14,7 +14,7 @@ from engine.config import EngineConfig, ModelInfo
 from engine.paths import quality_file
 from engine.quality.kept import kept_qualities
 
-SIZE = QSize(560, 400)
+SIZE = QSize(640, 400)
 
 
 class QualityDialog(JobDialog):
