@@ -16,7 +16,6 @@ from engine.config import (
     KV_FORMATS,
     EngineConfig,
     GenerationRequest,
-    KVGroupSize,
     MemoryEstimate,
     ModelInfo,
 )
@@ -24,6 +23,7 @@ from engine.costs import ModelCosts
 from engine.device_peaks import DevicePeaks, measure_peaks, stored_peaks
 from engine.devices import describe_device, resolve_device, unusable_gpu_notice
 from engine.events import LoadProgress, LoadStage
+from engine.footprint import estimate, resolve_kv_format
 from engine.kv_cache import KVCache, KVCacheGroup
 from engine.loading.checkpoint import Checkpoint
 from engine.loading.weight_source import WeightSource
@@ -113,14 +113,9 @@ def estimate_memory(
     checkpoint: Checkpoint, config: EngineConfig, freed_by_unload: int
 ) -> MemoryEstimate:
     """What loading would take on the config's device. Raises EngineError."""
-
-    def groups(weight_format: str) -> tuple[KVGroupSize, ...]:
-        kv_format = memory.resolve_kv_format(weight_format, config.kv_format)
-        found = kv_cache_groups(checkpoint.config, _KV_DTYPES[kv_format])
-        return tuple(group.size for group in found)
-
     device = resolve_device(config.device)
-    return memory.estimate(checkpoint, config, groups, device, freed_by_unload)
+    available = memory.available_bytes(device)
+    return estimate(memory.footprint(checkpoint), config, available, freed_by_unload)
 
 
 def load_model(
@@ -162,7 +157,7 @@ class _Load:
         self._config = replace(
             config,
             context_length=self._estimate.context_length,
-            kv_format=memory.resolve_kv_format(config.weight_format, config.kv_format),
+            kv_format=resolve_kv_format(config.weight_format, config.kv_format),
             device=str(self._device),
             threads=self._threads,
         )

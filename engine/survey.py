@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import torch
 
-from engine.config import EngineConfig, MemoryEstimate
+from engine.config import EngineConfig
 from engine.device_peaks import DevicePeaks, stored_peaks
 from engine.devices import describe_device, resolve_device
+from engine.footprint import resolve_kv_format
 from engine.loading.checkpoint import Checkpoint
-from engine.loading.tensors import TensorInfo
+from engine.loading.tensors import ModelHeaders, TensorInfo
 from engine.loading.weight_source import (
     EMBEDDING,
     HEAD,
@@ -18,7 +19,6 @@ from engine.loading.weight_source import (
     kept_grouping,
     weight_num_bytes,
 )
-from engine.memory import resolve_kv_format
 from engine.model_loader import (
     LoadedModel,
     dense_dtype,
@@ -44,10 +44,8 @@ def survey_model(
     device = resolve_device(config.device)
     threads = config.threads or default_threads
     memory = estimate_memory(checkpoint, config, loaded.freed_by_unload if loaded else 0)
-    peaks = stored_peaks(device, threads)
-    if peaks is None and loaded and (loaded.device, loaded.config.threads) == (device, threads):
-        peaks = loaded.peaks
-    work = model_work(checkpoint, config.weight_format, memory)
+    peaks = known_peaks(device, threads, loaded)
+    work = model_work(checkpoint, config.weight_format, memory.kv_bytes_per_token)
     return ModelSurvey(
         info=model_info(checkpoint),
         config=replace(
@@ -60,30 +58,30 @@ def survey_model(
         memory=memory,
         device=describe_device(device),
         threads=threads,
-        speed=predict(work, _device_speed(device, config, peaks)) if peaks else None,
+        speed=predict(work, device_speed(device, config.weight_format, peaks)) if peaks else None,
     )
 
 
-def model_work(checkpoint: Checkpoint, weight_format: str, memory: MemoryEstimate) -> ModelWork:
+def model_work(headers: ModelHeaders, weight_format: str, kv_bytes_per_token: int) -> ModelWork:
     """What a token of this model costs in a weight format."""
-    tensors, config = checkpoint.tensors, checkpoint.config
+    tensors, config = headers.tensors, headers.config
     tied = config.tie_word_embeddings or HEAD not in tensors
     head = EMBEDDING if tied else HEAD
     layers = [n for n, t in tensors.items() if len(t.shape) == 2 and n not in (EMBEDDING, HEAD)]
     return ModelWork(
-        layers=_group(checkpoint, layers, weight_format),
-        head=_group(checkpoint, [head], weight_format),
+        layers=_group(headers, layers, weight_format),
+        head=_group(headers, [head], weight_format),
         attention_size=config.num_layers * config.num_heads * config.head_dim,
-        kv_bytes_per_token=memory.kv_bytes_per_token,
+        kv_bytes_per_token=kv_bytes_per_token,
     )
 
 
-def _group(checkpoint: Checkpoint, names: list[str], weight_format: str) -> MatrixGroup:
+def _group(headers: ModelHeaders, names: list[str], weight_format: str) -> MatrixGroup:
     by_format: dict[str, float] = {}
     parameters = num_bytes = 0.0
     for name in names:
-        tensor, kept = checkpoint.tensors[name], kept_format(name, weight_format)
-        share = _share_used(checkpoint, name)
+        tensor, kept = headers.tensors[name], kept_format(name, weight_format)
+        share = _share_used(headers, name)
         count = share * tensor.shape[0] * tensor.shape[1]
         parameters += count
         num_bytes += share * weight_num_bytes(tensor, kept)
@@ -93,9 +91,9 @@ def _group(checkpoint: Checkpoint, names: list[str], weight_format: str) -> Matr
     return MatrixGroup(main_format, round(parameters), round(num_bytes))
 
 
-def _share_used(checkpoint: Checkpoint, name: str) -> float:
+def _share_used(headers: ModelHeaders, name: str) -> float:
     """The share of tokens that pass a matrix: of an expert's, those that are sent to it."""
-    experts = checkpoint.config.experts
+    experts = headers.config.experts
     if experts is None or ".experts." not in name:
         return 1.0
     return experts.num_experts_per_token / experts.num_experts
@@ -109,6 +107,17 @@ def _kernel_format(tensor: TensorInfo, weight_format: str) -> str:
     return f"int{grouping.bits}" if grouping else _DENSE.get(tensor.format, "bf16")
 
 
-def _device_speed(device: torch.device, config: EngineConfig, peaks: DevicePeaks) -> DeviceSpeed:
-    dtype = dtype_name(dense_dtype(device, config.weight_format, peaks))
+def known_peaks(
+    device: torch.device, threads: int, loaded: LoadedModel | None
+) -> DevicePeaks | None:
+    """The device's figures as they were kept, else as the loaded model's load found them."""
+    peaks = stored_peaks(device, threads)
+    if peaks is None and loaded and (loaded.device, loaded.config.threads) == (device, threads):
+        return loaded.peaks
+    return peaks
+
+
+def device_speed(device: torch.device, weight_format: str, peaks: DevicePeaks) -> DeviceSpeed:
+    """The peaks that count for weights in a format."""
+    dtype = dtype_name(dense_dtype(device, weight_format, peaks))
     return DeviceSpeed(device.type, peaks.matmul_flops[dtype], peaks.bandwidth_at)

@@ -200,6 +200,17 @@ def divided_head_dim(hidden_size: int, num_heads: int, path: Path) -> int:
     return hidden_size // num_heads
 
 
+def layers_by_window(config: ModelConfig) -> dict[int | None, list[int]]:
+    """Which layers look equally far; a window of the whole context leaves nothing out: None."""
+    layers: dict[int | None, list[int]] = {}
+    for index, layer in enumerate(config.layers):
+        window = layer.window
+        if window is not None and window >= config.context_length:
+            window = None
+        layers.setdefault(window, []).append(index)
+    return layers
+
+
 def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor the architecture uses, by Hugging Face name: shape in torch order."""
     hidden, vocab = config.hidden_size, config.vocab_size

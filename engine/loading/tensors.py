@@ -65,8 +65,8 @@ class QuantizedBlocks:
     order: torch.Tensor | None = None
 
 
-class TensorReader(Protocol):
-    """The part of a Checkpoint that gives weights."""
+class ModelHeaders(Protocol):
+    """What sizes follow from: of a checkpoint on disk, or of a published shape."""
 
     @property
     def config(self) -> ModelConfig:
@@ -77,6 +77,10 @@ class TensorReader(Protocol):
     def tensors(self) -> Mapping[str, TensorInfo]:
         """The tensors the architecture uses, by Hugging Face name."""
         ...
+
+
+class TensorReader(ModelHeaders, Protocol):
+    """The part of a Checkpoint that gives weights."""
 
     def dense(self, name: str) -> torch.Tensor:
         """The tensor on the CPU: as stored, float32 for quantized types. Raises EngineError.

@@ -15,7 +15,7 @@ from engine.layers.attention_metadata import AttentionMetadata
 from engine.layers.decoder_layer import DecoderLayer
 from engine.layers.linear import Linear
 from engine.layers.rotary import RotaryTable
-from engine.loading.model_config import ModelConfig, Rope
+from engine.loading.model_config import ModelConfig, Rope, layers_by_window
 from kernels.recording import CancelCell
 from kernels.select import KernelSet
 from kernels.stages import Stage
@@ -31,17 +31,11 @@ class StepAborted(Exception):
 
 def kv_cache_groups(config: ModelConfig, dtype: torch.dtype) -> tuple[KVCacheGroup, ...]:
     """What the layers keep: those that see equally far share a block table."""
-    layers_by_window: dict[int | None, list[int]] = {}
-    for index, layer in enumerate(config.layers):
-        window = layer.window
-        if window is not None and window >= config.context_length:
-            window = None  # it never leaves anything out
-        layers_by_window.setdefault(window, []).append(index)
     return tuple(
         KVCacheGroup(
             KVCacheSpec(config.num_kv_heads, config.head_dim, dtype, window), tuple(layers)
         )
-        for window, layers in layers_by_window.items()
+        for window, layers in layers_by_window(config).items()
     )
 
 

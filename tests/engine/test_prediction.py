@@ -124,7 +124,7 @@ def work_and_costs(path: str, weight_format: str) -> tuple[ModelWork, ModelCosts
     costs = session._loaded.costs
     session.close()
     checkpoint = open_checkpoint(path)
-    work = model_work(checkpoint, weight_format, survey.memory)
+    work = model_work(checkpoint, weight_format, survey.memory.kv_bytes_per_token)
     checkpoint.close()
     assert work.layers.parameters == costs.layer_parameters
     assert work.head.parameters == costs.head_parameters
@@ -153,12 +153,9 @@ def test_stored_quantization_decides_the_format(tmp_path: Path) -> None:
 
     for quantization, expected in ((None, "fp32"), (gguf.GGMLQuantizationType.Q8_0, "int8")):
         path = write_gguf(tmp_path / f"{expected}.gguf", quantization)
-        session = LocalSession()
-        memory = session.survey(EngineConfig(str(path), context_length=64)).memory
         checkpoint = open_checkpoint(str(path))
-        assert model_work(checkpoint, "as-stored", memory).layers.kernel_format == expected
+        assert model_work(checkpoint, "as-stored", 0).layers.kernel_format == expected
         checkpoint.close()
-        session.close()
 
 
 def test_survey_resolves_what_it_was_asked(tmp_path: Path) -> None:
