@@ -16,7 +16,7 @@ from engine.cli_options import add_common_options, given_options
 if TYPE_CHECKING:
     from engine.session import Session
 
-COMMANDS = ("bench", "generate", "perplexity", "quantize")
+COMMANDS = ("bench", "generate", "perplexity", "plan", "quantize")
 DONE, FAILED, WRONG_ARGUMENTS = 0, 1, 2
 
 

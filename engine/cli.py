@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from engine import bench, generate
+from engine.planner import command as plan
 from engine.quality import command as perplexity
 from engine.quantization import command as quantize
 from engine.session import EngineError
@@ -21,6 +22,7 @@ _COMMANDS = {
     "bench": (bench, "measure the engine without a window"),
     "generate": (generate, "stream one reply in the terminal"),
     "perplexity": (perplexity, "score a text, also against a reference format"),
+    "plan": (plan, "what a model would take and reach here, before it is loaded"),
     "quantize": (quantize, "write a model in 4 or 8 bits: RTN, GPTQ, AWQ"),
 }
 

@@ -84,8 +84,8 @@ def estimate(
 ) -> MemoryEstimate:
     """What loading `config` takes and what would fit."""
     budget = available_bytes + freed_by_unload
-    context = config.context_length or _default_context(footprint, config, budget)
     kv_format = resolve_kv_format(config.weight_format, config.kv_format)
+    context = config.context_length or default_context(footprint, config, kv_format, budget)
     contexts = [
         each
         for each in _choices(footprint.context_length)
@@ -110,6 +110,17 @@ def estimate(
         fitting_contexts=tuple(sorted(contexts, reverse=True)),
         fitting_weight_formats=tuple(formats),
     )
+
+
+def default_context(footprint: Footprint, config: EngineConfig, kv_format: str, budget: int) -> int:
+    """The smallest of 4,096, the model's own context and what fits."""
+    wanted = min(DEFAULT_CONTEXT_LENGTH, footprint.context_length)
+    fitting = [
+        each
+        for each in _choices(wanted)
+        if footprint.required_bytes(config, kv_format, each) <= budget
+    ]
+    return max(fitting, default=min(wanted, CONTEXT_CHOICES[0]))
 
 
 def longest_context(
@@ -141,18 +152,6 @@ def most_sequences(
 
     alone = replace(config, max_num_seqs=1, kv_pool_tokens=None)
     return _largest(fits, budget // footprint.pool_bytes(alone, kv_format, context))
-
-
-def _default_context(footprint: Footprint, config: EngineConfig, budget: int) -> int:
-    """The smallest of 4,096, the model's own context and what fits."""
-    wanted = min(DEFAULT_CONTEXT_LENGTH, footprint.context_length)
-    kv_format = resolve_kv_format(config.weight_format, config.kv_format)
-    fitting = [
-        each
-        for each in _choices(wanted)
-        if footprint.required_bytes(config, kv_format, each) <= budget
-    ]
-    return max(fitting, default=min(wanted, CONTEXT_CHOICES[0]))
 
 
 def _choices(longest: int) -> list[int]:

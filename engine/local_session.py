@@ -51,6 +51,8 @@ from engine.model_loader import (
     model_info,
 )
 from engine.models.decoder import StepAborted
+from engine.planner.facts import read_planning
+from engine.planner.plan import Planning
 from engine.prediction import ModelSurvey
 from engine.scheduler import ScheduledStep
 from engine.sequence import Sequence
@@ -121,6 +123,10 @@ class LocalSession:
             return survey_model(checkpoint, config, self._threads, self._loaded)
         finally:
             checkpoint.close()
+
+    def planning(self, model: str, device: str, threads: int | None) -> Planning:
+        """See Session."""
+        return read_planning(model, device, threads or self._threads, self._loaded)
 
     def load(self, config: EngineConfig) -> Iterator[LoadEvent]:
         """See Session."""

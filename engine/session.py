@@ -10,6 +10,7 @@ from typing import Protocol
 
 from engine.config import EngineConfig, GenerationRequest, MemoryEstimate, Message, ModelInfo
 from engine.events import Event, LoadEvent
+from engine.planner.plan import Planning
 from engine.prediction import ModelSurvey
 
 
@@ -26,7 +27,8 @@ class EngineError(Exception):
 class Session(Protocol):
     """One model at a time, several requests in flight.
 
-    Used from one thread, except `survey`, `cancel` and `stop_loading`, which any thread may call.
+    Used from one thread, except `survey`, `planning`, `cancel` and `stop_loading`, which any thread
+    may call.
     """
 
     def inspect(self, path: str) -> ModelInfo:
@@ -39,6 +41,13 @@ class Session(Protocol):
 
     def survey(self, config: EngineConfig) -> ModelSurvey:
         """What a model is, takes and would reach, from its headers. Thread-safe; EngineError."""
+        ...
+
+    def planning(self, model: str, device: str, threads: int | None) -> Planning:
+        """What a plan needs of a model, by path or built-in name, and of the device. Thread-safe.
+
+        Raises EngineError, and ValueError for a name that is neither a file nor built in.
+        """
         ...
 
     def load(self, config: EngineConfig) -> Iterator[LoadEvent]:
