@@ -115,6 +115,14 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                 tip=QT_TRANSLATE_NOOP("Actions", "From the Hugging Face Hub"),
             ),
             ActionSpec(
+                "model.plan",
+                QT_TRANSLATE_NOOP("Actions", "Memory &planner…"),
+                ("Ctrl+Shift+M",),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "What a model would take and reach, also before it is downloaded"
+                ),
+            ),
+            ActionSpec(
                 "model.open_file", QT_TRANSLATE_NOOP("Actions", "&Open model file…"), ("Ctrl+O",)
             ),
             ActionSpec(

@@ -46,6 +46,7 @@ from app.file_actions import FileActions
 from app.model_library.finding import ModelFinding
 from app.model_loading import ModelLoading
 from app.model_menus import ModelMenus
+from app.planner.planning import PlannerLink
 from app.run_bar import RunBar
 from app.sampling import SAMPLING_SETTINGS
 from app.sampling_popover import SamplingPopover
@@ -161,6 +162,9 @@ class MainWindow(QMainWindow):
         self.finding = ModelFinding(
             self, self._appearance, self._settings, self.controller, self.cards
         )
+        self.planner = PlannerLink(
+            self, self._appearance, self._settings, self.controller, self.loading
+        )
         self._themed = (
             self.chats_list,
             self.chat_view,
@@ -189,7 +193,7 @@ class MainWindow(QMainWindow):
             },
         )
         model, weights, kv, context = (QMenu(t, self) for t in self._bar_titles())
-        for name in ("choose", "download", "starter", "open_file", "open_folder"):
+        for name in ("choose", "download", "plan", "starter", "open_file", "open_folder"):
             model.addAction(self.actions_table[f"model.{name}"])
         self.menus.recent(model)
         model.addSeparator()
@@ -224,6 +228,7 @@ class MainWindow(QMainWindow):
             "model.starter": self.loading.open_starter,
             "model.choose": self.finding.open_picker,
             "model.download": self.finding.open_download,
+            "model.plan": self.planner.open_planner,
             "model.open_file": self.files.open_model_file,
             "model.open_folder": self.files.open_model_folder,
             "model.quantize": self._quantize,
@@ -492,5 +497,6 @@ class MainWindow(QMainWindow):
         self.conversations.close()
         self.telemetry.close()
         self.finding.close()
+        self.planner.close()
         self.controller.shutdown()
         super().closeEvent(event)

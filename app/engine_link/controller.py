@@ -22,6 +22,7 @@ from engine.events import (
     StepStats,
     TokenEvent,
 )
+from engine.planner.plan import Planning
 from engine.prediction import ModelSurvey
 from engine.session import create_session
 
@@ -190,6 +191,10 @@ class EngineController(QObject):
     def survey(self, config: EngineConfig) -> ModelSurvey | EngineProblem:
         """Read a model's headers and wait for it: for background threads only."""
         return self._worker.survey(config)
+
+    def planning(self, model: str, device: str, threads: int | None) -> Planning | EngineProblem:
+        """Read what a plan needs and wait for it: for background threads only."""
+        return self._worker.planning(model, device, threads)
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Ask for `tokens_counted`; gives the ticket that the answer will carry."""

@@ -21,6 +21,7 @@ from engine.events import (
     LoadProgress,
     ModelLoaded,
 )
+from engine.planner.plan import Planning
 from engine.prediction import ModelSurvey
 from engine.session import EngineError, Session
 
@@ -98,6 +99,12 @@ class EngineWorker(QObject):
         """Read a model's headers in the calling thread, beside whatever the session does."""
         answer = self._ask(lambda session: session.survey(config))
         assert isinstance(answer, ModelSurvey | EngineProblem)
+        return answer
+
+    def planning(self, model: str, device: str, threads: int | None) -> Planning | EngineProblem:
+        """Read what a plan needs in the calling thread, beside whatever the session does."""
+        answer = self._ask(lambda session: session.planning(model, device, threads))
+        assert isinstance(answer, Planning | EngineProblem)
         return answer
 
     # --- slots ----------------------------------------------------------------------------

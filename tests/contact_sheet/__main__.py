@@ -21,6 +21,7 @@ from PySide6.QtWidgets import QApplication
 from app.appearance import ThemeChoice
 from app.model_library.job_dialog import JobDialog
 from app.model_library.picker import ModelPicker
+from app.planner.dialog import MemoryPlanner
 from app.theme import load_theme
 from tests.contact_sheet.states import STATES, State, open_state
 from tests.fakes.window import FakeProgram, settle
@@ -57,9 +58,10 @@ def _with_dialog(program: FakeProgram) -> QPixmap:
         painter = QPainter(picture)
         painter.drawPixmap(program.window.mapFromGlobal(menu.pos()), menu.grab())
         painter.end()
-    dialogs: list[ModelPicker | JobDialog] = []
+    dialogs: list[ModelPicker | JobDialog | MemoryPlanner] = []
     dialogs += program.window.findChildren(ModelPicker)
     dialogs += program.window.findChildren(JobDialog)
+    dialogs += program.window.findChildren(MemoryPlanner)
     for dialog in dialogs:
         dialog.fit_into(program.window.size())
         settle(60)

@@ -13,7 +13,7 @@ from app.appearance import ThemeChoice
 from app.chat.store import Chat, ChatMessage, ChatStore, new_id
 from engine.config import EngineConfig
 from engine.session import EngineError
-from tests.contact_sheet import finding
+from tests.contact_sheet import finding, planning
 from tests.fakes.fake_session import Script
 from tests.fakes.window import FakeProgram, settle, wait_until
 
@@ -163,6 +163,8 @@ def _wait_for_tokens(program: FakeProgram, tokens: int) -> None:
     wait_until(there)
 
 
+ROOMY = Script(available_bytes=21_600_000_000)
+UNMEASURED = Script(is_measured=False, available_bytes=21_600_000_000)
 STATES = (
     State("first-start", "First start", Script(hold_load_at=0.0), _begin_to_load, False),
     State("empty-chat", "Empty chat", Script(), FakeProgram.load),
@@ -181,5 +183,9 @@ STATES = (
     State("quantize-refused", "Not quantized", Script(), finding.requantizing),
     State("weights", "Choosing weights", Script(), finding.weights_menu),
     State("measuring", "Measuring quality", Script(), finding.measuring),
+    State("planner", "Planning the loaded model", Script(), planning.loaded),
+    State("planner-limit", "Planning a model that nearly fits", ROOMY, planning.near_the_limit),
+    State("planner-windows", "Planning windows, too large", Script(), planning.too_large),
+    State("planner-shape", "Planning a shape only", UNMEASURED, planning.shape_only),
     State("two-chats", "Two chats generating", Script(hold_decode_at=30), _two_chats),
 )

@@ -36,6 +36,7 @@ from engine.events import (
     StepStats,
     TokenEvent,
 )
+from engine.planner.plan import Planning
 from engine.prediction import ModelSurvey, SpeedPrediction
 from engine.session import EngineError
 from tests.fakes.figures import (
@@ -46,6 +47,7 @@ from tests.fakes.figures import (
     estimate,
     loaded_model,
     model_info,
+    planning,
     request_metrics,
     resolve,
 )
@@ -63,6 +65,7 @@ class Script:
     itl_ms: float = 7.2
     load_s: float = 0.9
     available_bytes: int = 6_200_000_000
+    is_measured: bool = True  # whether the device's peaks are known
     notices: tuple[str, ...] = ()
     load_failure: LoadFailed | None = None
     bad_paths: dict[str, EngineError] = field(default_factory=dict)
@@ -110,6 +113,7 @@ class FakeSession:
     ) -> None:
         self.script = script or Script()
         self.loads: list[EngineConfig] = []
+        self.planned: list[str] = []
         self.requests: list[GenerationRequest] = []
         self.closed = False
         self.thread_ids: set[int] = set()
@@ -150,6 +154,20 @@ class FakeSession:
         memory = estimate(resolved, info, self.script.available_bytes, self._loaded)
         speed = SpeedPrediction(487.0, 9.7e9 / memory.weight_bytes)
         return ModelSurvey(info, resolved, memory, "CPU", resolved.threads or 2, speed)
+
+    def planning(self, model: str, device: str, threads: int | None) -> Planning:
+        if model in self.script.bad_paths:
+            raise self.script.bad_paths[model]
+        self.planned.append(model)
+        loaded = self._loaded
+        freed = loaded.weight_bytes + loaded.kv_bytes_reserved if loaded else 0
+        return planning(
+            model,
+            threads or 2,
+            self.script.available_bytes,
+            freed,
+            is_measured=self.script.is_measured,
+        )
 
     def load(self, config: EngineConfig) -> Iterator[LoadEvent]:
         self._note_thread()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,10 @@ from engine.config import (
     WeightFormatInfo,
 )
 from engine.events import Capabilities, FinishReason, ModelLoaded, RequestMetrics
+from engine.footprint import Footprint, Workspace
+from engine.kv_formats import kv_format_bytes
+from engine.planner.plan import Machine, PlannedModel, Planning, WeightLevel, nominal_bytes
+from engine.prediction import DeviceSpeed, MatrixGroup, ModelWork
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 PARAMETERS = 134_515_008
@@ -212,4 +216,122 @@ def request_metrics(
         kv_bytes_reserved=loaded.kv_bytes_reserved,
         threads=loaded.threads,
         warmup_s=loaded.warmup_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedShape:
+    """A model of the fake planner: layers by window, and enough to have a speed."""
+
+    name: str
+    parameters: int
+    context_length: int
+    layers: dict[int | None, int]
+    num_kv_heads: int
+    head_dim: int
+    attention_size: int
+    workspace: Workspace
+
+
+_PLANNED = {
+    "Llama-3.1-8B": _PlannedShape(
+        "Llama-3.1-8B",
+        8_030_261_248,
+        131_072,
+        {None: 32},
+        *(8, 128, 32 * 4_096),
+        Workspace(469_762_048, 294_912, 66_048, 3_591_168),
+    ),
+    "Gemma-3-12B": _PlannedShape(
+        "Gemma-3-12B",
+        11_766_034_176,
+        131_072,
+        {1_024: 40, None: 8},
+        *(8, 256, 48 * 4_096),
+        Workspace(471_859_200, 307_200, 66_560, 7_341_824),
+    ),
+}
+_STARTER = _PlannedShape(
+    MODEL_NAME, PARAMETERS, 8_192, {None: 30}, 3, 64, 30 * 576, Workspace(7_077_888, 33_792, 9_472)
+)
+_BITS = {"as-stored": 16.0, "fp32": 32.0, "bf16": 16.0, "fp16": 16.0, "int8": 8.0, "int4": 4.0}
+LATENT = "DeepSeek-V3.2"
+
+
+def planning(
+    model: str, threads: int, available: int, freed: int, *, is_measured: bool
+) -> Planning:
+    """What the session would read of a model: of a path the starter, else one of three shapes."""
+    speeds = {name: DeviceSpeed("cpu", 250e9, lambda _: 20e9) for name in WEIGHT_BYTES}
+    machine = Machine("CPU", threads, available, freed, speeds if is_measured else {})
+    if model == LATENT:
+        return Planning(_latent(), machine)
+    shape = _PLANNED.get(model, _STARTER)
+    is_built_in = model in _PLANNED
+    weights = WEIGHT_BYTES
+    if is_built_in:
+        weights = {n: round(shape.parameters * (b + (b < 16)) / 8) for n, b in _BITS.items()}
+    levels = tuple(
+        WeightLevel(
+            name,
+            ("As stored (BF16)" if is_built_in else "As stored (Q4_1, head Q8_0)")
+            if name == "as-stored"
+            else name.upper(),
+            8 * size / shape.parameters if name == "as-stored" else _BITS[name],
+            size if name == "as-stored" else nominal_bytes(shape.parameters, _BITS[name]),
+            size,
+        )
+        for name, size in weights.items()
+    )
+    groups = {
+        name: tuple(
+            KVGroupSize(count * kv_format_bytes(name, shape.num_kv_heads, shape.head_dim), window)
+            for window, count in shape.layers.items()
+        )
+        for name in ("fp32", "bf16", "int8", "k8v4", "int4")
+    }
+    work = {
+        name: ModelWork(
+            MatrixGroup("bf16" if name == "as-stored" else name, shape.parameters, size),
+            MatrixGroup("int8", shape.parameters // 20, size // 20),
+            shape.attention_size,
+            0,
+        )
+        for name, size in weights.items()
+    }
+    return Planning(
+        PlannedModel(
+            name=shape.name,
+            source=f"makers/{model}" if is_built_in else model,
+            is_built_in=is_built_in,
+            can_run=True,
+            parameters=shape.parameters,
+            footprint=Footprint(shape.context_length, weights, groups, shape.workspace),
+            levels=levels,
+            work=work,
+        ),
+        machine,
+    )
+
+
+def _latent() -> PlannedModel:
+    """A model whose shape is all that is known."""
+    parameters = 671_877_944_064
+    sizes = {"fp32": 4 * parameters, "bf16": 2 * parameters, "fp16": 2 * parameters}
+    per_token = {"fp32": 171_776, "bf16": 85_888, "fp8_ds_mla": 48_068}
+    return PlannedModel(
+        name=LATENT,
+        source="deepseek-ai/DeepSeek-V3.2-Exp",
+        is_built_in=True,
+        can_run=False,
+        parameters=parameters,
+        footprint=Footprint(
+            163_840, sizes, {name: (KVGroupSize(size),) for name, size in per_token.items()}, None
+        ),
+        levels=tuple(
+            WeightLevel(n, n.upper(), _BITS[n], nominal_bytes(parameters, _BITS[n]), sizes.get(n))
+            for n in ("fp32", "bf16", "fp16", "int8", "int4")
+        ),
+        work={},
+        default_weights="bf16",
     )
