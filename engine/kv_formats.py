@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-KV_FORMATS: tuple[str, ...] = ("auto", "fp32", "bf16", "int8", "k8v4", "int4")
+KV_FORMATS: tuple[str, ...] = ("auto", "fp32", "bf16")
 _DENSE_BITS = {"fp32": 32, "bf16": 16}
 _QUANTIZED_BITS = {"int8": (8, 8), "k8v4": (8, 4), "int4": (4, 4)}  # of K and V
 _GROUP_SIZE = 64

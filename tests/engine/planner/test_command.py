@@ -77,9 +77,9 @@ def test_the_json_line_is_the_contract(run: RunPlan) -> None:
 
 def test_options_choose(run: RunPlan) -> None:
     """Weights, cache and context as asked, and what fits then."""
-    result = planned(run, "Llama-2-7B", "--weights", "int4", "--kv", "int8", "--context", "1000")
-    assert (result["weights"], result["kv"], result["context_length"]) == ("int4", "int8", 1000)
-    assert result["kv_bytes"] == 1000 * 2 * 32 * 32 * 128 * 8.5 / 8
+    result = planned(run, "Llama-2-7B", "--weights", "int4", "--kv", "fp32", "--context", "1000")
+    assert (result["weights"], result["kv"], result["context_length"]) == ("int4", "fp32", 1000)
+    assert result["kv_bytes"] == 1000 * 2 * 32 * 32 * 128 * 4
     assert result["kv_bytes_reserved"] == 1008 * result["kv_bytes"] / 1000
     assert result["fits"]
     assert result["longest_context"] == 4_096
