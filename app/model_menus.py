@@ -22,11 +22,11 @@ from engine.config import (
     kv_pool_bytes,
 )
 from engine.events import ModelLoaded
+from engine.kv_formats import kv_format_bytes
 from engine.paths import quality_file
 from engine.quality.kept import kept_qualities
 
 SMALLEST_CONTEXT = 512
-ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 FORMAT_NAMES = {
     "fp32": "FP32",
     "bf16": "BF16",
@@ -318,7 +318,10 @@ def thread_choices(cores: int, present: int | None) -> list[int]:
 
 
 def kv_pool_size(model: ModelLoaded, kv_format: str, context: int) -> int:
-    """Bytes that a context takes in another KV format: as in the present one, by element size."""
-    present = ELEMENT_BYTES[model.config.kv_format]
-    size = kv_pool_bytes(model.kv_groups, model.config, context)
-    return size * ELEMENT_BYTES[kv_format] // present
+    """Bytes that a context takes in another KV format: as in the present one, by a token's size."""
+    info = model.model
+    asked, present = (
+        kv_format_bytes(name, info.num_kv_heads, info.head_dim)
+        for name in (kv_format, model.config.kv_format)
+    )
+    return kv_pool_bytes(model.kv_groups, model.config, context) * asked // present

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from engine.config import KV_FORMATS, WEIGHT_FORMATS, EngineConfig
+from engine.config import WEIGHT_FORMATS, EngineConfig
+from engine.kv_formats import KV_FORMATS
 from engine.session import EngineError
 from engine.starter import STARTER_NAME, starter_model_path
 
@@ -30,12 +31,22 @@ def add_common_options(parser: argparse.ArgumentParser, positional_model: bool =
         metavar="TOKENS",
         help="context length (default: the smallest of 4,096, the model's own and what fits)",
     )
+    add_device_option(group)
+    add_threads_option(group)
+
+
+def add_device_option(group: argparse._ActionsContainer) -> None:
+    """Add `--device`, None where it is not given."""
     group.add_argument(
         "--device",
         type=checked("device", str),
         metavar="DEVICE",
         help="auto, cpu, cuda or cuda:N (default: auto)",
     )
+
+
+def add_threads_option(group: argparse._ActionsContainer) -> None:
+    """Add `--threads`, None where it is not given."""
     group.add_argument(
         "--threads",
         type=checked("threads"),

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from engine.kv_formats import KV_FORMATS
+
 WEIGHT_FORMATS = ("as-stored", "fp32", "bf16", "fp16", "int8", "int4")
-KV_FORMATS = ("auto", "fp32", "bf16")
 DEFAULT_CONTEXT_LENGTH = 4096
 
 Role = Literal["system", "user", "assistant", "tool"]

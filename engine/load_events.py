@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from engine.config import KV_FORMATS, WEIGHT_FORMATS, MemoryEstimate
+from engine.config import WEIGHT_FORMATS, MemoryEstimate
 from engine.devices import device_names, device_uuid
 from engine.events import Capabilities, LoadFailed, ModelLoaded
+from engine.kv_formats import KV_FORMATS
 from engine.loading.checkpoint import CheckpointError
 from engine.model_loader import LoadedModel, LoadStopped, OutOfMemory
 from engine.session import EngineError

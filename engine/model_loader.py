@@ -13,7 +13,6 @@ from engine import memory
 from engine.block_manager import BlockManager, PoolSpec
 from engine.chat_template import ChatTemplate
 from engine.config import (
-    KV_FORMATS,
     EngineConfig,
     GenerationRequest,
     MemoryEstimate,
@@ -25,6 +24,7 @@ from engine.devices import describe_device, resolve_device, unusable_gpu_notice
 from engine.events import LoadProgress, LoadStage
 from engine.footprint import estimate, resolve_kv_format
 from engine.kv_cache import KVCache, KVCacheGroup
+from engine.kv_formats import KV_FORMATS
 from engine.loading.checkpoint import Checkpoint
 from engine.loading.weight_source import WeightSource
 from engine.metrics import LoadedFacts

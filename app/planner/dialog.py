@@ -37,7 +37,7 @@ from app.planner.figures import (
 from app.planner.parts import ContextField, FigureCard, LevelTable
 from app.planner.plot import PlannerPlot
 from app.theme import Theme
-from engine.config import KV_FORMATS, EngineConfig
+from engine.config import EngineConfig
 from engine.footprint import resolve_kv_format
 from engine.planner.plan import Plan, Planning, Question, make_plan
 from engine.planner.shapes import SHAPES
@@ -313,13 +313,11 @@ class MemoryPlanner(QDialog):
         return self.tr("Automatic ({0})").format(format_name(resolve_kv_format(weights, "auto")))
 
     def _allow_loading(self, planning: Planning, plan: Plan) -> None:
-        can_store = plan.choice.kv in KV_FORMATS
         on_disk = not planning.model.is_built_in
-        self.load.setEnabled(on_disk and can_store and plan.fits)
+        self.load.setEnabled(on_disk and plan.fits)
         reasons = (
             (not on_disk, self.tr("Only its shape is here: download the model first")),
             (not plan.fits, self.tr("It does not fit")),
-            (not can_store, self.tr("This program cannot keep a cache in this format yet")),
         )
         self.load.setToolTip(next((why for applies, why in reasons if applies), ""))
 

@@ -25,9 +25,6 @@ _NUM_TOKEN_TICKS = 4  # quarters of a power of two are round
 _DASHES: Mapping[str, Sequence[float]] = {
     "fp32": (8, 3),
     "bf16": (),
-    "int8": (4, 2),
-    "k8v4": (5, 2, 1, 2),
-    "int4": (1.2, 1.6),
     "fp8_ds_mla": (4, 2),
 }
 _CHOSEN_PX, _OTHER_PX = 2.5, 1.5

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from engine.config import KV_FORMATS, WEIGHT_FORMATS
+from engine.config import WEIGHT_FORMATS
+from engine.kv_formats import KV_FORMATS
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ import json
 import sys
 from typing import Any
 
-from engine.cli_options import checked
+from engine.cli_options import add_device_option, add_threads_option, checked
 from engine.config import WEIGHT_FORMATS
 from engine.footprint import CONTEXT_CHOICES
 from engine.kv_formats import KV_FORMATS
@@ -63,19 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="KV cache format (default: auto, follows the weights)",
     )
-    parser.add_argument(
-        "--device",
-        type=checked("device", str),
-        default="auto",
-        metavar="DEVICE",
-        help="auto, cpu, cuda or cuda:N (default: auto)",
-    )
-    parser.add_argument(
-        "--threads",
-        type=checked("threads"),
-        metavar="N",
-        help="CPU threads (default: the physical cores)",
-    )
+    add_device_option(parser)
+    add_threads_option(parser)
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
 
 
@@ -92,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
     from engine.planner.facts import read_planning
 
     threads = args.threads or default_threads(spare_core=False)
-    planning = read_planning(model, args.device, threads, loaded=None)
+    planning = read_planning(model, args.device or "auto", threads, loaded=None)
     plan = make_plan(planning, Question(args.weights, args.kv, args.context))
     if not args.json:
         sys.stdout.write(text(planning, plan))

@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from engine.cli_options import add_model_option, checked, model_path_from
+from engine.cli_options import add_model_option, add_threads_option, model_path_from
 from engine.json_lines import JsonLines, add_progress_option
 from engine.progress_line import ProgressLine
 from engine.quantization.plan import (
@@ -30,12 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `quantize`."""
     group = parser.add_argument_group("model")
     add_model_option(group, positional_model=True)
-    group.add_argument(
-        "--threads",
-        type=checked("threads"),
-        metavar="N",
-        help="CPU threads (default: the physical cores)",
-    )
+    add_threads_option(group)
     group = parser.add_argument_group("quantizing")
     group.add_argument("--method", choices=METHODS, default="gptq", help="(default: gptq)")
     group.add_argument(

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from app.folders import HOME_VARIABLE
+from engine.paths import HOME_VARIABLE
 from tests.benchmarks.measuring import (
     QUIET_PERCENT,
     Workload,

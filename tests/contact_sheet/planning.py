@@ -17,7 +17,6 @@ def near_the_limit(program: FakeProgram) -> None:
     """A model whose context, not whose weights, decides."""
     planner = _planned(program, "Llama-3.1-8B")
     planner.weights.setCurrentIndex(planner.weights.findData("int8"))
-    planner.kv.setCurrentIndex(planner.kv.findData("int8"))
     planner.context.spin.setValue(65_536)
 
 

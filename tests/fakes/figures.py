@@ -288,7 +288,7 @@ def planning(
             KVGroupSize(count * kv_format_bytes(name, shape.num_kv_heads, shape.head_dim), window)
             for window, count in shape.layers.items()
         )
-        for name in ("fp32", "bf16", "int8", "k8v4", "int4")
+        for name in ("fp32", "bf16")
     }
     work = {
         name: ModelWork(

@@ -94,13 +94,13 @@ def test_a_change_is_answered_at_once(make_program: MakeProgram) -> None:
     program = make_program(Script(available_bytes=21_600_000_000))
     planner = opened(program, LLAMA)
     asked = len(program.session.planned)
-    pick(planner, "int4", "int8", 32_768)
+    pick(planner, "int4", "fp32", 32_768)
     plan = planner.plan
     assert plan is not None
-    assert plan.kv_bytes == 32_768 * 32 * 2 * 8 * 128 * 8.5 / 8
-    assert shown(planner)[1] == "2.28 GB"
-    assert planner.verdict.accessibleName().startswith("Fits: weights 5.02 GB, KV cache 2.28 GB")
-    assert ("INT8", "69,632 B", "2.28 GB") in planner.kv_levels.rows
+    assert plan.kv_bytes == 32_768 * 32 * 2 * 8 * 128 * 4
+    assert shown(planner)[1] == "8.59 GB"
+    assert planner.verdict.accessibleName().startswith("Fits: weights 5.02 GB, KV cache 8.59 GB")
+    assert ("FP32", "262,144 B", "8.59 GB") in planner.kv_levels.rows
     assert planner.levels.rows[-1] == ("INT4", "4.02 GB", "5.02 GB", "fits")
     assert len(program.session.planned) == asked
     planner.weights.setCurrentIndex(planner.weights.findData("fp32"))
@@ -124,7 +124,7 @@ def test_the_slider_moves_the_context(make_program: MakeProgram) -> None:
 def test_another_model_brings_its_own_formats(make_program: MakeProgram) -> None:
     """A shape without our formats offers those it has, and says that it cannot run."""
     planner = opened(make_program(), LLAMA)
-    planner.kv.setCurrentIndex(planner.kv.findData("int4"))
+    planner.weights.setCurrentIndex(planner.weights.findData("int4"))
     planner.choose(LATENT)
     wait_until(lambda: planner.shown_model == LATENT)
     offered = [planner.kv.itemText(i) for i in range(planner.kv.count())]
@@ -203,7 +203,7 @@ def test_the_plot_draws_every_format(make_program: MakeProgram) -> None:
     """A line a format, ends at the model's own context; themes can change while it is open."""
     planner = opened(make_program(), LLAMA)
     curves = planner.plot.curves()
-    assert set(curves) == {"fp32", "bf16", "int8", "k8v4", "int4", "room"}
+    assert set(curves) == {"fp32", "bf16", "room"}
     tokens, size = curves["bf16"]
     assert (tokens[-1], size[-1]) == (131_072, 16 * 2**30)
     planner.set_theme(load_theme("light", 1.25))
@@ -228,10 +228,10 @@ def test_the_line_meets_the_room_at_the_longest_context() -> None:
     """The plot and the reading tell the same limit, also where windows keep a pool of their own."""
     for model, available in ((LLAMA, 21_600_000_000), (GEMMA, 24_000_000_000)):
         told = of(model, available)
-        plan = make_plan(told, Question("int8" if model == LLAMA else "int4", "int8", 4_096))
+        plan = make_plan(told, Question("int8" if model == LLAMA else "int4", "bf16", 4_096))
         curves = kv_curves(told, plan.choice)
         assert plan.longest_context is not None
-        fits = curves.by_format["int8"] <= curves.room
+        fits = curves.by_format["bf16"] <= curves.room
         assert np.array_equal(fits, curves.contexts <= plan.longest_context)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.config import EngineConfig, KVGroupSize, kv_bytes
 from engine.devices import default_threads
 from engine.footprint import Footprint, Workspace, longest_context, most_sequences
-from engine.kv_formats import KV_FORMATS, kv_format_bytes
+from engine.kv_formats import KV_FORMATS
 from engine.local_session import LocalSession
 from engine.memory import available_bytes
 from engine.models.decoder import kv_cache_groups
@@ -159,19 +159,6 @@ def test_7b_weights_are_28_14_7_and_3_5_gb_nominal() -> None:
     for name, bits in (("fp32", 32), ("bf16", 16), ("int8", 8), ("int4", 4)):
         assert levels[name].nominal_bytes == pytest.approx(sizes[bits], rel=0.04)
         assert levels[name].num_bytes >= levels[name].nominal_bytes
-
-
-@pytest.mark.parametrize(
-    ("name", "bits"), [("fp32", 32), ("bf16", 16), ("int8", 8.5), ("k8v4", 6.5), ("int4", 4.5)]
-)
-def test_kv_formats_count_scales_and_minima(name: str, bits: float) -> None:
-    """Per number, with a scale and a minimum in FP16 for each 64."""
-    assert kv_format_bytes(name, 8, 128) == 2 * 8 * 128 * bits / 8
-
-
-def test_a_small_head_is_one_group() -> None:
-    """Of 32 numbers each quantized head still has one scale and one minimum."""
-    assert kv_format_bytes("int8", 3, 32) == 2 * 3 * (32 + 4)
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if isinstance(s, Shape)], ids=lambda s: s.name)
