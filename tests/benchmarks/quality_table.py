@@ -35,6 +35,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="keeps what was quantized, for another run")
     args = parser.parse_args()
     model = args.model or str(starter_model_path())
+    if args.folder is not None:
+        args.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         rows = []
         print(f"{machine()}, {args.threads} threads; reference: {Path(model).name} in FP32\n")
