@@ -12,11 +12,19 @@ import struct
 from collections import OrderedDict
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from enum import IntEnum
 
 from engine.kv_cache import NULL_BLOCK
 from engine.sequence import Sequence
 
-_ROOT = b""
+
+class BlockState(IntEnum):
+    """What a block is to the map of the pool: a byte of `BlockPool.states`."""
+
+    FREE = 0
+    CACHED = 1  # nobody's now, but found by its tokens until it is needed
+    USED = 2  # by one sequence
+    SHARED = 3  # by several
 
 
 def hash_block(parent: bytes, token_ids: Items[int]) -> bytes:
@@ -27,7 +35,11 @@ def hash_block(parent: bytes, token_ids: Items[int]) -> bytes:
 
 
 class BlockPool:
-    """Blocks 1..num_blocks of one cache group."""
+    """Blocks 1..num_blocks of one cache group.
+
+    `states` has a BlockState byte a block, `last_users` the request that took it last, both by
+    block number; `num_evictions` counts prefixes forgotten because their block was needed.
+    """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
@@ -36,6 +48,9 @@ class BlockPool:
         self._by_hash: dict[bytes, int] = {}
         # Blocks without references, the next one to take first.
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks + 1))
+        self.states = bytearray(num_blocks + 1)
+        self.last_users = [""] * (num_blocks + 1)
+        self.num_evictions = 0
 
     @property
     def num_free(self) -> int:
@@ -54,18 +69,24 @@ class BlockPool:
         """Whether nobody references the block."""
         return self._references[block] == 0
 
-    def take(self) -> int:
+    def take(self, user: str) -> int:
         """A block for new tokens; whatever prefix it held is forgotten."""
         block, _ = self._free.popitem(last=False)
-        self._forget(block)
+        if self._hashes[block] is not None:
+            self._forget(block)
+            self.num_evictions += 1
         self._references[block] = 1
+        self.last_users[block] = user
+        self._note_state(block)
         return block
 
-    def share(self, block: int) -> None:
+    def share(self, block: int, user: str) -> None:
         """One more reference to a block found by its hash."""
         if self._references[block] == 0:
             del self._free[block]
         self._references[block] += 1
+        self.last_users[block] = user
+        self._note_state(block)
 
     def release(self, block: int) -> None:
         """One reference less; a block without any can be taken, hashed ones last."""
@@ -74,12 +95,14 @@ class BlockPool:
             self._free[block] = None
             if self._hashes[block] is None:
                 self._free.move_to_end(block, last=False)
+        self._note_state(block)
 
     def name(self, block: int, name: bytes) -> None:
         """Make a full block findable, unless an equal one already is."""
         if name not in self._by_hash and self._hashes[block] is None:
             self._by_hash[name] = block
             self._hashes[block] = name
+            self._note_state(block)
 
     def forget_all(self) -> None:
         """Drop every prefix that nobody uses."""
@@ -94,12 +117,23 @@ class BlockPool:
         assert all(count >= 0 for count in self._references), "a block was released twice"
         named = {b: h for b, h in enumerate(self._hashes) if h is not None}
         assert {h: b for b, h in named.items()} == self._by_hash, "hash tables disagree"
+        states = bytes(map(self._state, range(self.num_blocks + 1)))
+        assert states == self.states, "states disagree with references and hashes"
 
     def _forget(self, block: int) -> None:
         name = self._hashes[block]
         if name is not None:
             del self._by_hash[name]
             self._hashes[block] = None
+            self._note_state(block)
+
+    def _state(self, block: int) -> BlockState:
+        if self._references[block]:
+            return BlockState.USED if self._references[block] == 1 else BlockState.SHARED
+        return BlockState.FREE if self._hashes[block] is None else BlockState.CACHED
+
+    def _note_state(self, block: int) -> None:
+        self.states[block] = self._state(block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +155,31 @@ class BlockManager:
 
     A table has an entry for every block of the sequence. Blocks that have left a group's window
     are given back as the sequence goes on: their entries are the null block.
+
+    `root` names what a block's content depends on besides its tokens: the model and its formats.
+    `num_queried_tokens` and `num_hit_tokens` count tokens asked for and found at admission.
     """
 
-    def __init__(self, specs: Items[PoolSpec], block_size: int, prefix_caching: bool) -> None:
+    def __init__(
+        self, specs: Items[PoolSpec], block_size: int, prefix_caching: bool, root: str = ""
+    ) -> None:
         self.block_size = block_size
         self._prefix_caching = prefix_caching
-        self._specs = specs
-        self._pools = [BlockPool(spec.num_blocks) for spec in specs]
+        self._root = root.encode()
+        self.specs = specs
+        self.pools = [BlockPool(spec.num_blocks) for spec in specs]
+        self.num_queried_tokens = 0
+        self.num_hit_tokens = 0
 
     @property
     def num_blocks(self) -> int:
         """Blocks of the smallest group."""
-        return min(pool.num_blocks for pool in self._pools)
+        return min(pool.num_blocks for pool in self.pools)
 
     @property
     def num_free_blocks(self) -> int:
         """Blocks that every group could still hand out."""
-        return min(pool.num_free for pool in self._pools)
+        return min(pool.num_free for pool in self.pools)
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold `num_tokens` tokens."""
@@ -157,7 +199,7 @@ class BlockManager:
         computed = num_shared * self.block_size
         chunk_end = min(len(tokens), computed + max_chunk)
         tables, missing = [], []
-        for spec, pool in zip(self._specs, self._pools, strict=True):
+        for spec, pool in zip(self.specs, self.pools, strict=True):
             first = self._first_block(spec, computed)
             shared = [pool.holding(name) for name in names[first:num_shared]]
             end = len(tokens) if spec.window is None else chunk_end
@@ -166,15 +208,17 @@ class BlockManager:
                 return False
             tables.append([NULL_BLOCK] * first + shared)
             missing.append(needed)
-        for pool, table, needed in zip(self._pools, tables, missing, strict=True):
+        for pool, table, needed in zip(self.pools, tables, missing, strict=True):
             for block in table:
                 if block != NULL_BLOCK:
-                    pool.share(block)
-            table.extend(pool.take() for _ in range(needed))
+                    pool.share(block, sequence.request_id)
+            table.extend(pool.take(sequence.request_id) for _ in range(needed))
         sequence.block_tables = tables
-        sequence.first_blocks = [self._first_block(spec, computed) for spec in self._specs]
+        sequence.first_blocks = [self._first_block(spec, computed) for spec in self.specs]
         sequence.block_names = names[:num_shared]
         sequence.num_computed_tokens = computed
+        self.num_queried_tokens += len(tokens)
+        self.num_hit_tokens += computed
         return True
 
     def can_grow(self, sequence: Sequence, num_tokens: int) -> bool:
@@ -182,20 +226,21 @@ class BlockManager:
         needed = self.blocks_for(num_tokens)
         return all(
             needed - len(table) <= pool.num_free
-            for pool, table in zip(self._pools, sequence.block_tables, strict=True)
+            for pool, table in zip(self.pools, sequence.block_tables, strict=True)
         )
 
     def grow(self, sequence: Sequence, num_tokens: int) -> None:
         """Give a running sequence blocks for `num_tokens` tokens. Call only after `can_grow`."""
         needed = self.blocks_for(num_tokens)
-        for pool, table in zip(self._pools, sequence.block_tables, strict=True):
-            table.extend(pool.take() for _ in range(needed - len(table)))
+        for pool, table in zip(self.pools, sequence.block_tables, strict=True):
+            missing = needed - len(table)
+            table.extend(pool.take(sequence.request_id) for _ in range(missing))
 
     def commit(self, sequence: Sequence) -> None:
         """Name the blocks that computed tokens have filled, and give back those left behind."""
         if self._prefix_caching:
             self._name_blocks(sequence)
-        for number, (spec, pool) in enumerate(zip(self._specs, self._pools, strict=True)):
+        for number, (spec, pool) in enumerate(zip(self.specs, self.pools, strict=True)):
             table, first = sequence.block_tables[number], sequence.first_blocks[number]
             first_needed = self._first_block(spec, sequence.num_computed_tokens)
             for index in range(first, first_needed):
@@ -205,7 +250,7 @@ class BlockManager:
 
     def release(self, sequence: Sequence) -> None:
         """Give a sequence's blocks back, the tail first so that it is taken first."""
-        tables = zip(self._pools, sequence.block_tables, sequence.first_blocks, strict=True)
+        tables = zip(self.pools, sequence.block_tables, sequence.first_blocks, strict=True)
         for pool, table, first in tables:
             for block in reversed(table[first:]):
                 pool.release(block)
@@ -213,13 +258,15 @@ class BlockManager:
         sequence.block_names = []
 
     def forget_prefixes(self) -> None:
-        """Make every unused block forget what it held."""
-        for pool in self._pools:
+        """Make every unused block forget what it held, and begin to count anew."""
+        for pool in self.pools:
             pool.forget_all()
+            pool.num_evictions = 0
+        self.num_queried_tokens = self.num_hit_tokens = 0
 
     def check_integrity(self) -> None:
         """Raise AssertionError when the books do not balance."""
-        for pool in self._pools:
+        for pool in self.pools:
             pool.check_integrity()
 
     def _first_block(self, spec: PoolSpec, num_computed_tokens: int) -> int:
@@ -229,14 +276,14 @@ class BlockManager:
         size, names = self.block_size, sequence.block_names
         for index in range(len(names), sequence.num_computed_tokens // size):
             tokens = sequence.token_ids[index * size : (index + 1) * size]
-            names.append(hash_block(names[-1] if names else _ROOT, tokens))
-            for pool, table in zip(self._pools, sequence.block_tables, strict=True):
+            names.append(hash_block(names[-1] if names else self._root, tokens))
+            for pool, table in zip(self.pools, sequence.block_tables, strict=True):
                 pool.name(table[index], names[-1])
 
     def _prefix_names(self, tokens: list[int]) -> list[bytes]:
         """Names of the full blocks of all tokens but the last."""
         names, size = [], self.block_size
-        parent = _ROOT
+        parent = self._root
         for start in range(0, (len(tokens) - 1) // size * size, size):
             parent = hash_block(parent, tokens[start : start + size])
             names.append(parent)
@@ -245,7 +292,7 @@ class BlockManager:
     def _num_shared(self, names: list[bytes]) -> int:
         """The longest prefix, in blocks, of which every group still has what it looks at."""
         best = [True] * (len(names) + 1)
-        for spec, pool in zip(self._specs, self._pools, strict=True):
+        for spec, pool in zip(self.specs, self.pools, strict=True):
             run = 0  # blocks found in a row up to here
             for count, name in enumerate(names, start=1):
                 run = run + 1 if pool.find(name) is not None else 0

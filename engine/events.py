@@ -26,6 +26,54 @@ class Capabilities:
     reports_steps: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class BlockOwner:
+    """A request in the block map. It runs and holds blocks, or it took a cached one last.
+
+    `unused_tokens`: places of its last block that no token has, by cache group; 0 once it ended.
+    """
+
+    request_id: str
+    is_running: bool
+    unused_tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockGroupMap:
+    """The pool of a cache group, cell by cell: `blocks_per_cell` blocks each, block 1 first.
+
+    `used` (by one request), `shared` (by several) and `cached` (nobody's, found by its tokens)
+    count a cell's blocks, the others are free; `tokens` counts what they hold. Bit i of `owners`
+    stands for `BlockMap.owners[i]`; of cells of many blocks it is told by samples.
+    """
+
+    window: int | None  # tokens that its layers look back; None: all
+    num_blocks: int
+    blocks_per_cell: int
+    used: tuple[int, ...]
+    shared: tuple[int, ...]
+    cached: tuple[int, ...]
+    tokens: tuple[int, ...]
+    owners: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMap:
+    """Who has which block of the KV cache now, and totals since the load.
+
+    `evicted_blocks`: prefixes forgotten because their block was needed. `queried_tokens` were
+    looked up when requests were admitted, `hit_tokens` of them found.
+    """
+
+    t_ns: int
+    block_size: int
+    groups: tuple[BlockGroupMap, ...]
+    owners: tuple[BlockOwner, ...]
+    evicted_blocks: int
+    queried_tokens: int
+    hit_tokens: int
+
+
 LoadStage = Literal["reading", "measuring", "warming up"]
 
 
@@ -57,6 +105,7 @@ class ModelLoaded:
     threads: int
     notices: tuple[str, ...] = ()  # e.g. a GPU that the installed torch cannot use
     device_uuid: str | None = None  # as torch gives it; sensors find the GPU by it. None: CPU
+    blocks: BlockMap | None = None  # the empty pool
 
 
 LoadFailureKind = Literal["cancelled", "not_found", "bad_file", "unsupported", "memory", "internal"]
@@ -242,5 +291,6 @@ Event = (
     | GenerationFinished
     | GenerationFailed
     | StepStats
+    | BlockMap
 )
 LoadEvent = LoadProgress | ModelLoaded | LoadFailed

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 
+from engine.block_map import block_map
 from engine.config import WEIGHT_FORMATS, MemoryEstimate
 from engine.devices import device_names, device_uuid
 from engine.events import Capabilities, LoadFailed, ModelLoaded
@@ -37,6 +40,7 @@ def model_loaded(loaded: LoadedModel) -> ModelLoaded:
         threads=facts.threads,
         notices=loaded.notices,
         device_uuid=device_uuid(loaded.device),
+        blocks=block_map(loaded.blocks, (), time.perf_counter_ns()),
     )
 
 

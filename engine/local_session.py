@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 import torch
 
 from engine import memory
+from engine.block_map import block_map
 from engine.config import (
     EngineConfig,
     GenerationRequest,
@@ -64,6 +65,8 @@ from kernels.recording import CancelCell
 log = logging.getLogger("engine.decode")
 
 _NS_PER_MS = 1e6
+# Faster than a person follows a map, and seldom enough that taking it costs nothing.
+_BLOCK_MAP_INTERVAL_NS = 250_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +94,7 @@ class LocalSession:
         self._answers: dict[str, _Answer] = {}
         self._pending: list[Event] = []
         self._step_id = 0
+        self._blocks_told_ns = 0
         # Written from other threads; adding to and reading from a set is atomic under the GIL.
         self._cancelled: set[str] = set()
         # Ends a load, or the step that one of these requests is in; native code polls it too.
@@ -218,7 +222,12 @@ class LocalSession:
         events, self._pending = self._pending, []
         if self._loaded is None or not self._answers:
             return events
-        loaded = self._loaded
+        num_answers = len(self._answers)
+        self._run_step(self._loaded, events)
+        self._tell_blocks(self._loaded, len(self._answers) < num_answers, events)
+        return events
+
+    def _run_step(self, loaded: LoadedModel, events: list[Event]) -> None:
         self._cancel.clear()  # first: what is set from here on is seen in this step
         self._end_cancelled(events)
         start_ns = self._clock()
@@ -226,7 +235,7 @@ class LocalSession:
         for sequence in step.exhausted:
             self._finish(self._answers[sequence.request_id], "context_full", events)
         if not step.sequences:
-            return events
+            return
         for sequence in step.sequences:
             if sequence.t_first_scheduled_ns is None:
                 sequence.t_first_scheduled_ns = start_ns
@@ -235,11 +244,11 @@ class LocalSession:
             result = loaded.runner.run(step)
         except StepAborted:
             self._end_cancelled(events)
-            return events
+            return
         except (RuntimeError, MemoryError) as error:
             log.info("a step failed", exc_info=True)
             self._fail(step, error, events)
-            return events
+            return
         known_ns = self._clock()
         loaded.scheduler.commit(step)
         self._report_prefill(step, known_ns, events)
@@ -249,7 +258,13 @@ class LocalSession:
         span_ns = (start_ns, self._clock())
         events.append(step_stats(loaded, step, self._step_id, span_ns, cost, detokenize_ns))
         self._step_id += 1
-        return events
+
+    def _tell_blocks(self, loaded: LoadedModel, ended: bool, events: list[Event]) -> None:
+        """The map of the block pool, now and then and whenever a request has `ended`."""
+        now_ns = self._clock()
+        if ended or now_ns - self._blocks_told_ns >= _BLOCK_MAP_INTERVAL_NS:
+            self._blocks_told_ns = now_ns
+            events.append(block_map(loaded.blocks, loaded.scheduler.sequences, now_ns))
 
     # -- a request's stations ---------------------------------------------------------------
 

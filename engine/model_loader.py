@@ -219,7 +219,8 @@ class _Load:
         self._cache = KVCache(groups, num_blocks, size, self._device)
         pools = zip(num_blocks, groups, strict=True)
         specs = [PoolSpec(blocks, group.spec.window) for blocks, group in pools]
-        self._blocks = BlockManager(specs, size, config.prefix_caching)
+        root = f"{config.model_path} {config.weight_format} {config.kv_format}"
+        self._blocks = BlockManager(specs, size, config.prefix_caching, root)
         self._scheduler = Scheduler(
             self._blocks, config.max_num_seqs, config.max_num_batched_tokens
         )

@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
 from app.engine_link.worker import EngineProblem, EngineWorker, SessionFactory
 from engine.config import EngineConfig, GenerationRequest, Message
 from engine.events import (
+    BlockMap,
     Event,
     GenerationFailed,
     GenerationFinished,
@@ -53,7 +54,7 @@ class EngineController(QObject):
     Signals:
         state_changed(EngineState)
         engine_started(): the session exists, questions will be answered quickly.
-        events_received(list[Event]): events of active requests and step statistics, in order.
+        events_received(list[Event]): events of active requests, and those of the engine, in order.
         load_started(EngineConfig)
         load_progressed(LoadProgress)
         model_loaded(ModelLoaded)
@@ -277,7 +278,7 @@ class EngineController(QObject):
     # --- private --------------------------------------------------------------------------
 
     def _is_fresh(self, event: Event) -> bool:
-        if isinstance(event, StepStats):
+        if isinstance(event, StepStats | BlockMap):
             return True
         if isinstance(event, LoadProgress | ModelLoaded | LoadFailed):
             return False

@@ -162,7 +162,7 @@ def test_books_balance_after_any_history(
 ) -> None:
     """Budgets hold, blocks are never shared wrongly, and all of them come back."""
     scheduler, blocks = fixture(num_blocks, max_num_seqs=3, budget=budget, windows=windows)
-    free = [pool.num_free for pool in blocks._pools]
+    free = [pool.num_free for pool in blocks.pools]
     live: list[Sequence] = []
     for kind, number, variant in actions:
         if kind == "add":
@@ -184,7 +184,7 @@ def test_books_balance_after_any_history(
     for sequence in live:
         scheduler.remove(sequence)
     scheduler.check_integrity()
-    assert [pool.num_free for pool in blocks._pools] == free
+    assert [pool.num_free for pool in blocks.pools] == free
     assert not scheduler.sequences
 
 
@@ -213,7 +213,7 @@ def test_a_prefix_hit_needs_what_the_window_still_sees() -> None:
     assert again.num_cached_tokens == 28
     assert again.block_tables[1][:6] == [NULL_BLOCK] * 6
     assert again.block_tables[0][:7] == first.block_tables[0][:7]
-    windowed = blocks._pools[1]
+    windowed = blocks.pools[1]
     for name in again.block_names[4:7]:
         windowed._forget(windowed.holding(name))
     third = make([*range(28), 70, 71])
@@ -232,7 +232,7 @@ def test_a_prefix_hit_needs_what_the_window_still_sees() -> None:
 def test_everyone_finishes(lengths: list[int], num_blocks: int, windows: tuple[int, ...]) -> None:
     """Whatever is preempted, each sequence that fits alone gets all its tokens."""
     scheduler, blocks = fixture(num_blocks, max_num_seqs=4, budget=8, windows=windows)
-    free = [pool.num_free for pool in blocks._pools]
+    free = [pool.num_free for pool in blocks.pools]
     sequences = [make([i * 50 + j for j in range(n)], name=str(i)) for i, n in enumerate(lengths)]
     for sequence in sequences:
         scheduler.add(sequence)
@@ -246,4 +246,4 @@ def test_everyone_finishes(lengths: list[int], num_blocks: int, windows: tuple[i
         if not scheduler.sequences:
             break
     assert not scheduler.sequences, "someone starved"
-    assert [pool.num_free for pool in blocks._pools] == free
+    assert [pool.num_free for pool in blocks.pools] == free
