@@ -39,6 +39,7 @@ from engine.events import (
 from engine.planner.plan import Planning
 from engine.prediction import ModelSurvey, SpeedPrediction
 from engine.session import EngineError
+from tests.fakes.fake_pool import BLOCK_TOKENS, CHUNK, FakePool
 from tests.fakes.figures import (
     ANSWER,
     KV_BYTES_PER_TOKEN,
@@ -52,8 +53,9 @@ from tests.fakes.figures import (
     resolve,
 )
 
-BLOCK_TOKENS = 16
 LOAD_STEPS = 12
+MAP_INTERVAL_NS = 250_000_000
+TEMPLATE_TOKENS = 8  # around each message
 
 
 @dataclass
@@ -75,6 +77,7 @@ class Script:
     hold_load_at: float | None = None
     hold_prefill_at: float | None = None
     hold_decode_at: int | None = None
+    windows: tuple[int, ...] = ()  # of sliding-window groups beside the full one
     wait: Callable[[float], None] | None = None  # called with every simulated duration, in s
 
 
@@ -126,6 +129,8 @@ class FakeSession:
         self._loaded: ModelLoaded | None = None
         self._clock = clock or FakeClock()
         self._step_id = 0
+        self._pool = FakePool(4096)
+        self._map_told_ns = 0
 
     # --- the script's remote control ------------------------------------------------------
 
@@ -192,7 +197,7 @@ class FakeSession:
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         self._note_thread()
-        return 8 * len(messages) + sum(len(_pieces(m.content)) for m in messages)
+        return TEMPLATE_TOKENS * len(messages) + sum(len(_pieces(m.content)) for m in messages)
 
     def submit(self, request: GenerationRequest) -> None:
         self._note_thread()
@@ -204,17 +209,21 @@ class FakeSession:
             failure = self.script.generation_failure
             self._failed.append(replace(failure, request_id=request.request_id))
             return
-        running = self._start(request)
+        prompt_ids = _prompt_ids(request)
         limit = self._loaded.config.context_length or 0
-        if running.prompt_tokens >= limit:
+        if len(prompt_ids) >= limit:
             self._fail(
                 request,
-                f"The prompt takes {running.prompt_tokens:,} tokens.",
+                f"The prompt takes {len(prompt_ids):,} tokens.",
                 f"The context holds {limit:,}.",
                 "Shorten it or load with a longer context.",
             )
             return
-        self._running.append(running)
+        cached = self._pool.admit(request, prompt_ids)
+        pieces = _pieces(self.script.answer)
+        self._running.append(
+            _Running(request, self._clock.now_ns, len(prompt_ids), cached, pieces, cached)
+        )
 
     def step(self) -> list[Event]:
         self._note_thread()
@@ -225,7 +234,7 @@ class FakeSession:
         events += self._finish_cancelled()
         for running in list(self._running):
             events += self._advance(running)
-        return events
+        return events + self._tell_blocks(events)
 
     def has_work(self) -> bool:
         return bool(self._running or self._failed)
@@ -244,6 +253,14 @@ class FakeSession:
         self._note_thread()
         self.unload()
         self.closed = True
+
+    def _tell_blocks(self, events: list[Event]) -> list[Event]:
+        now_ns = self._clock.now_ns
+        ended = any(isinstance(event, GenerationFinished) for event in events)
+        if not events or not (ended or now_ns - self._map_told_ns >= MAP_INTERVAL_NS):
+            return []
+        self._map_told_ns = now_ns
+        return [self._pool.map(now_ns)]
 
     # --- how it goes ----------------------------------------------------------------------
 
@@ -274,18 +291,11 @@ class FakeSession:
                 memory,
             )
             return
-        self._loaded = loaded_model(config, info, memory, self.script.load_s, self.script.notices)
+        self._pool = FakePool(config.context_length or 0, self.script.windows)
+        self._map_told_ns = 0
+        loaded = loaded_model(config, info, memory, self.script.load_s, self.script.notices)
+        self._loaded = replace(loaded, blocks=self._pool.map(self._clock.now_ns))
         yield self._loaded
-
-    def _start(self, request: GenerationRequest) -> _Running:
-        messages = request.messages or (Message("user", request.prompt or ""),)
-        prompt_tokens = self.count_tokens(messages)
-        reused = any(m.token_ids for m in messages)
-        before = self.count_tokens(messages[:-1])
-        cached = before // BLOCK_TOKENS * BLOCK_TOKENS if reused else 0
-        return _Running(
-            request, self._clock.now_ns, prompt_tokens, cached, _pieces(self.script.answer), cached
-        )
 
     def _fail(self, request: GenerationRequest, what: str, why: str, next_step: str) -> None:
         failure = GenerationFailed(request.request_id, self._clock.now_ns, what, why, next_step)
@@ -311,9 +321,10 @@ class FakeSession:
         to_do = running.prompt_tokens - running.cached_tokens
         if self._held(hold is not None and done >= hold * to_do):
             return []
-        chunk = min(512, running.prompt_tokens - running.prefilled)
+        chunk = min(CHUNK, running.prompt_tokens - running.prefilled)
         seconds = self._spend(chunk / self.script.prefill_tok_s * self._random.uniform(0.97, 1.03))
         running.prefilled += chunk
+        self._pool.advance(running.request.request_id, running.prefilled)
         kv = _kv_bytes(running)
         request_id, send = running.request.request_id, running.t_send_ns
         step = self._stats("prefill", chunk, seconds)
@@ -360,12 +371,14 @@ class FakeSession:
     def _token(self, running: _Running, step_id: int) -> list[Event]:
         index = len(running.token_times_ns)
         before = running.token_times_ns[-1] if index else None
+        token_id = _token_id(running.pieces[index])
+        self._pool.advance(running.request.request_id, running.context_tokens, token_id)
         running.token_times_ns.append(self._clock.now_ns)
         token = TokenEvent(
             running.request.request_id,
             step_id,
             index,
-            _token_id(running.pieces[index]),
+            token_id,
             running.pieces[index],
             self._clock.now_ns,
             running.t_send_ns,
@@ -389,6 +402,7 @@ class FakeSession:
 
     def _finish(self, running: _Running, reason: FinishReason) -> GenerationFinished:
         self._running.remove(running)
+        self._pool.end(running.request.request_id)
         assert self._loaded is not None
         done = len(running.token_times_ns)
         return GenerationFinished(
@@ -447,6 +461,18 @@ def _kv_bytes(running: _Running) -> tuple[int, int]:
 def _pieces(text: str) -> list[str]:
     """Text cut as a tokenizer would: words with their leading blank, punctuation, line ends."""
     return re.findall(r"\n| ?[^\W_]+| ?[\W_]|\s+", text)
+
+
+def _prompt_ids(request: GenerationRequest) -> list[int]:
+    """As many as `count_tokens` counts; what was sampled before goes in as it was."""
+    ids: list[int] = []
+    for message in request.messages or (Message("user", request.prompt or ""),):
+        # An answer's head stands at the end of the question, as it did when it was sampled.
+        head = 0 if message.role == "assistant" else 2
+        ids += [_token_id(message.role)] * head
+        ids += message.token_ids or map(_token_id, _pieces(message.content))
+        ids += [_token_id("end")] * (TEMPLATE_TOKENS - head)
+    return ids
 
 
 def _token_id(piece: str) -> int:
