@@ -35,18 +35,23 @@ def stats_items(stats: AnswerStats | None, state: MessageState) -> list[Item]:
         return items
     if stats.ttft_ms is not None:
         items.append((Run("TTFT "), Run(milliseconds(stats.ttft_ms).text, strong=True)))
-    for label, rate in (
-        (translate("StatsLine", "prefill"), stats.prefill_tok_s),
-        (translate("StatsLine", "decode"), stats.decode_tok_s),
-    ):
-        if rate is not None:
-            items.append((Run(f"{label} "), Run(tokens_per_second(rate).text, strong=True)))
+    items += _pace(translate("StatsLine", "prefill"), stats.prefill_tok_s)
+    if stats.cached_tokens:
+        cached = Run(f"{translate('StatsLine', 'cached')} ")
+        items.append((cached, Run(count(stats.cached_tokens), strong=True)))
+    items += _pace(translate("StatsLine", "decode"), stats.decode_tok_s)
     if stats.itl_p50_ms is not None:
         items.append(_latency(milliseconds(stats.itl_p50_ms), milliseconds(stats.itl_p95_ms)))
     one = stats.completion_tokens == 1
     words = translate("StatsLine", "token") if one else translate("StatsLine", "tokens")
     items.append((Run(count(stats.completion_tokens), strong=True), Run(f" {words}")))
     return items
+
+
+def _pace(label: str, rate: float | None) -> list[Item]:
+    if rate is None:
+        return []
+    return [(Run(f"{label} "), Run(tokens_per_second(rate).text, strong=True))]
 
 
 def _latency(p50: Quantity, p95: Quantity) -> Item:

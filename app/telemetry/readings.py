@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QGridLayout, QSizePolicy, QWidget
 
 from app.telemetry.format import (
     Quantity,
+    count,
     memory,
     millisecond_pair,
     milliseconds,
@@ -61,14 +62,7 @@ def reading(key: ReadingKey, model: TelemetryModel) -> Reading:
         case "itl":
             return _itl(trace)
         case "prefill":
-            return Reading(
-                _tr("Prefill"),
-                tokens_per_second(trace.prefill_tok_s if trace else None),
-                _tr(
-                    "Prefill pace: prompt tokens computed a second; "
-                    "what was reused from the cache is not counted"
-                ),
-            )
+            return _prefill(trace)
         case "kv":
             return _kv(model, trace)
 
@@ -94,6 +88,19 @@ def _itl(trace: RequestTrace | None) -> Reading:
         shown = _tr("Shown on the screen within a further %1 (p95)")
         tooltip = f"{tooltip}. {shown.replace('%1', milliseconds(paint).text)}"
     return Reading(_tr("ITL p50 / p95"), millisecond_pair(*(percentiles or (None, None))), tooltip)
+
+
+def _prefill(trace: RequestTrace | None) -> Reading:
+    tooltip = _tr(
+        "Prefill pace: prompt tokens computed a second; "
+        "what was reused from the cache is not counted"
+    )
+    if trace is not None and trace.tokens_total is not None:
+        reused = _tr("Of this prompt's %1 tokens the cache had %2")
+        reused = reused.replace("%1", count(trace.tokens_total))
+        tooltip = f"{tooltip}. {reused.replace('%2', count(trace.cached_tokens))}"
+    pace = trace.prefill_tok_s if trace else None
+    return Reading(_tr("Prefill"), tokens_per_second(pace), tooltip)
 
 
 def _kv(model: TelemetryModel, trace: RequestTrace | None) -> Reading:

@@ -27,6 +27,13 @@ def test_the_whole_line() -> None:
     )
 
 
+def test_tokens_found_in_the_cache_stand_by_the_prefill() -> None:
+    """A turn that used the cache again says how many tokens it did not compute."""
+    stats = AnswerStats(prefill_tok_s=900, cached_tokens=1280, completion_tokens=2)
+    line = plain_text(stats_items(stats, "done"))
+    assert line == "prefill 900 tok/s  cached 1,280  2 tokens"
+
+
 def test_figures_are_strong_and_labels_are_not() -> None:
     """Weight tells figure from label."""
     runs = [run for item in stats_items(STATS, "done") for run in item]

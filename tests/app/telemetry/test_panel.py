@@ -76,6 +76,13 @@ def test_readings_of_a_finished_answer_define_themselves(
         assert "%" not in reading(key, model).tooltip.replace("95 %", "")
 
 
+def test_prefill_tells_what_the_cache_had(model: TelemetryModel, clock: Clock) -> None:
+    """The pace counts computed tokens only; the tooltip says how many were not."""
+    Story(prompt_tokens=3_120, cached_tokens=1_024).tell(model, clock)
+    tooltip = reading("prefill", model).tooltip
+    assert tooltip.endswith(". Of this prompt's 3,120 tokens the cache had 1,024")
+
+
 @pytest.mark.parametrize(("width", "columns"), [(484, 4), (332, 2)])
 def test_cards_fold_before_they_clip(
     qtbot: QtBot, model: TelemetryModel, clock: Clock, theme: Theme, width: int, columns: int
