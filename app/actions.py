@@ -165,6 +165,12 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                 checkable=True,
             ),
             ActionSpec(
+                "view.blocks",
+                QT_TRANSLATE_NOOP("Actions", "&Block map"),
+                checkable=True,
+                tip=QT_TRANSLATE_NOOP("Actions", "Who has which block of the KV cache"),
+            ),
+            ActionSpec(
                 "view.follow",
                 QT_TRANSLATE_NOOP("Actions", "&Follow live"),
                 ("Ctrl+Shift+F",),

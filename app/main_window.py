@@ -47,11 +47,13 @@ from app.model_library.finding import ModelFinding
 from app.model_loading import ModelLoading
 from app.model_menus import ModelMenus
 from app.planner.planning import PlannerLink
+from app.request_chats import RequestChats
 from app.run_bar import RunBar
 from app.sampling import SAMPLING_SETTINGS
 from app.sampling_popover import SamplingPopover
 from app.settings.schema import (
     RECENT_MODELS,
+    SHOW_BLOCKS,
     SHOW_CHATS,
     SHOW_TELEMETRY,
     WINDOW_GEOMETRY,
@@ -236,6 +238,7 @@ class MainWindow(QMainWindow):
             "model.unload": self.controller.unload,
             "view.chats": self._want_chats,
             "view.telemetry": self._want_panels,
+            "view.blocks": lambda on: self._settings.set(SHOW_BLOCKS, on),
             "view.follow": self.panel.plots.follow,
             "view.larger": self.view_choices.larger,
             "view.smaller": self.view_choices.smaller,
@@ -311,6 +314,7 @@ class MainWindow(QMainWindow):
         self.chats_list.undo_delete_requested.connect(chats.undo_delete)
         self.chats_list.stop_requested.connect(chats.stop_chat)
         ChatPaces(chats, self.telemetry.model, self.chats_list, self)
+        self.panel.block_map.set_chat_lookup(RequestChats(chats, self).chat_of)
         chats.library.chats_changed.connect(self._show_chats)
         chats.current_changed.connect(self._show_chat)
         chats.request_sent.connect(self.telemetry.request_sent)
@@ -413,8 +417,15 @@ class MainWindow(QMainWindow):
     def _on_setting_changed(self, key: str) -> None:
         if key == RECENT_MODELS.key:
             self.menus.set_recent(self._settings.get(RECENT_MODELS))
+        elif key == SHOW_BLOCKS.key:
+            self._show_blocks()
         elif key in (setting.key for setting in SAMPLING_SETTINGS):
             self.display.show_sampling()
+
+    def _show_blocks(self) -> None:
+        shown = self._settings.get(SHOW_BLOCKS)
+        self.panel.want_map(shown)
+        self.actions_table["view.blocks"].setChecked(shown)
 
     def _on_theme_changed(self, theme: Theme) -> None:
         for part in self._themed:
@@ -469,6 +480,7 @@ class MainWindow(QMainWindow):
             self.parts.want_chats(False)
         if not self._settings.get(SHOW_TELEMETRY):
             self.parts.want_panels(False)
+        self._show_blocks()
         self.parts.rearrange()
 
     # Qt overrides

@@ -54,6 +54,8 @@ class TelemetryLink(QObject):
         self._after_paint.timeout.connect(self._note_painted)
         controller.events_received.connect(self._on_events)
         controller.model_loaded.connect(self._on_model_loaded)
+        controller.model_unloaded.connect(self.model.model_dropped)
+        controller.load_failed.connect(self._on_load_failed)
         controller.state_changed.connect(self._on_state_changed)
         settings.changed.connect(self._on_setting_changed)
 
@@ -98,6 +100,10 @@ class TelemetryLink(QObject):
         self._sampler.watch_device(loaded.device_uuid)
         self.model.handle_events([loaded])
         self.recorder.handle_events([loaded])
+
+    def _on_load_failed(self) -> None:
+        if self._controller.model is None:
+            self.model.model_dropped()
 
     def _on_state_changed(self) -> None:
         self._sampler.set_busy(bool(self._controller.active_requests))

@@ -120,6 +120,9 @@ SHOW_CHATS: Setting[bool] = Setting(
 SHOW_TELEMETRY: Setting[bool] = Setting(
     "show_telemetry", bool, True, "Telemetry panels", "Shown where the window is wide enough."
 )
+SHOW_BLOCKS: Setting[bool] = Setting(
+    "show_blocks", bool, True, "Block map", "Shown under the plots where there is room."
+)
 RECORD: Setting[bool] = Setting(
     "record", bool, False, "Record metrics continuously", "Writes CSV tables as answers end."
 )
@@ -150,6 +153,7 @@ SCHEMA: tuple[Setting[Any], ...] = (
     WINDOW_STATE,
     SHOW_CHATS,
     SHOW_TELEMETRY,
+    SHOW_BLOCKS,
     RECORD,
     RECORD_FOLDER,
 )

@@ -1,13 +1,14 @@
-"""The telemetry panel: readings, phase ribbon and the three plots, for the window's dock."""
+"""The telemetry panel: readings, phase ribbon, three plots, block map, for the window's dock."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QPoint, QSize
-from PySide6.QtGui import QPainter, QPaintEvent, QPixmap
+from PySide6.QtCore import QEvent, QPoint, QSize
+from PySide6.QtGui import QPainter, QPaintEvent, QPixmap, QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from app.telemetry.block_map_panel import BlockMapPanel
 from app.telemetry.plot_area import RIGHT_MARGIN
 from app.telemetry.plots import TelemetryPlots
 from app.telemetry.readings import ReadingCards
@@ -28,9 +29,11 @@ class TelemetryPanel(QWidget):
         self.cards = ReadingCards(theme, model)
         self.ribbon = PhaseRibbon(theme, model, aligned=True)
         self.plots = TelemetryPlots(theme, model)
+        self.block_map = BlockMapPanel(theme, model)
+        self._wants_map = True
         self.plots.time_range_changed.connect(self.ribbon.set_time_range)
         self.ribbon.set_time_range(*self.plots.time_range)
-        column = QVBoxLayout(self)
+        self._column = column = QVBoxLayout(self)
         column.setContentsMargins(14, 12, 14 - RIGHT_MARGIN, 8)
         column.setSpacing(12)
         cards_row = QVBoxLayout()
@@ -38,16 +41,24 @@ class TelemetryPanel(QWidget):
         cards_row.addWidget(self.cards)
         column.addLayout(cards_row)
         column.addWidget(self.ribbon)
-        column.addWidget(self.plots, 1)
+        column.addWidget(self.plots, 5)
+        column.addWidget(self.block_map, 1)
+        # The panel must be able to become too low for the map, for that is when it gives way.
+        column.setSizeConstraint(QVBoxLayout.SizeConstraint.SetNoConstraint)
         self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or scale."""
         self._theme = theme
-        for part in (self.cards, self.ribbon, self.plots):
+        for part in (self.cards, self.ribbon, self.plots, self.block_map):
             part.set_theme(theme)
         self.setMinimumWidth(theme.px(MINIMUM_WIDTH))
         self.update()
+
+    def want_map(self, wanted: bool) -> None:
+        """Show the block map wherever there is room for it, or nowhere."""
+        self._wants_map = wanted
+        self._fit_map()
 
     def save_picture(self, path: Path) -> None:
         """Write the panels as they are now to a PNG at twice their size, hidden or not.
@@ -58,6 +69,7 @@ class TelemetryPanel(QWidget):
             self.resize(self.size().expandedTo(PREFERRED_SIZE))
         self.cards.refresh()
         self.plots.redraw()
+        self.block_map.refresh()
         pixmap = QPixmap(self.size() * PICTURE_SCALE)
         pixmap.setDevicePixelRatio(PICTURE_SCALE)
         pixmap.fill(self._theme.color("surface"))
@@ -65,8 +77,30 @@ class TelemetryPanel(QWidget):
         if not pixmap.save(str(path)):
             raise OSError(f"the picture could not be written to {path}")
 
+    def _fit_map(self) -> None:
+        needed = self.minimumSizeHint().height() + self._map_height()
+        self.block_map.setVisible(self._wants_map and needed <= self.height())
+
+    def _map_height(self) -> int:
+        return self._column.spacing() + self.block_map.minimumSizeHint().height()
+
+    # Qt overrides
+
     def sizeHint(self) -> QSize:
         return PREFERRED_SIZE
+
+    def minimumSizeHint(self) -> QSize:
+        hint = self._column.minimumSize()
+        return hint if self.block_map.isHidden() else hint - QSize(0, self._map_height())
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.LayoutRequest:
+            self._fit_map()
+        return super().event(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit_map()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

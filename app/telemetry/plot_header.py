@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
+from app.telemetry.block_tiles import CellLook, paint_cell
 from app.telemetry.labels import ThemedLabel
 from app.telemetry.pixel_items import make_pen
 from app.telemetry.plot_area import RIGHT_MARGIN
 from app.theme import LABEL_PX, Theme
 
 _WORD_GAP, _SWATCH_GAP, _ENTRY_GAP = 8, 5, 12
-SwatchKind = Literal["line", "dash", "dot", "band"]
+SwatchKind = Literal["line", "dash", "dot", "band"] | CellLook
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,10 @@ class LegendEntry:
 class Swatch(QWidget):
     """The little sign before a legend's name; its form says the same as its colour."""
 
-    def __init__(self, kind: SwatchKind, color: QColor) -> None:
+    def __init__(self, theme: Theme, entry: LegendEntry) -> None:
         super().__init__()
-        self._kind, self._color = kind, color
+        self._theme, self._kind = theme, entry.kind
+        self._color = theme.color(entry.token)
 
     def sizeHint(self) -> QSize:
         return QSize(6 if self._kind == "dot" else 10, 8)
@@ -46,6 +48,9 @@ class Swatch(QWidget):
         painter = QPainter(self)
         middle = self.height() / 2
         width = self.width()
+        if isinstance(self._kind, CellLook):
+            paint_cell(painter, QRectF(1, round(middle) - 4, 8, 8), self._kind, self._theme)
+            return
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if self._kind == "dash":
             painter.setPen(make_pen(self._color, 2))
@@ -62,26 +67,85 @@ class Swatch(QWidget):
             painter.drawRect(QRectF(0, middle - 4, width, 8))
 
 
+class Legend(QWidget):
+    """Signs with their names in a row, in full or in short.
+
+    Attributes:
+        entries: what is shown; `set_entries` changes it.
+    """
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self._is_short = False
+        self.entries: tuple[LegendEntry, ...] = ()
+        self._names: list[tuple[QLabel, LegendEntry]] = []
+        self._row = QHBoxLayout(self)
+        self._row.setContentsMargins(0, 0, 0, 0)
+        self._row.setSpacing(0)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+
+    def set_entries(self, entries: Sequence[LegendEntry]) -> bool:
+        """Show these entries; False when they are shown already."""
+        if tuple(entries) == self.entries:
+            return False
+        self.entries = tuple(entries)
+        self._rebuild()
+        return True
+
+    def set_theme(self, theme: Theme) -> None:
+        """Take another colour set or scale."""
+        self._theme = theme
+        self._rebuild()
+
+    def set_short(self, is_short: bool) -> None:
+        """Choose between the names in full and in short."""
+        self._is_short = is_short
+        for label, entry in self._names:
+            label.setText(entry.short if is_short else entry.name)
+
+    def needed_width(self) -> int:
+        """What the names take as they are now."""
+        # Not the layout's own figure: it leaves out labels that are not shown yet.
+        signs = sum(
+            label.sizeHint().width() + _SWATCH_GAP + (6 if entry.kind == "dot" else 10)
+            for label, entry in self._names
+        )
+        return signs + _ENTRY_GAP * max(0, len(self._names) - 1)
+
+    def _rebuild(self) -> None:
+        while item := self._row.takeAt(0):
+            if widget := item.widget():
+                widget.setParent(None)
+                widget.deleteLater()
+        self._names = []
+        for entry in self.entries:
+            if self._names:
+                self._row.addSpacing(_ENTRY_GAP)
+            self._row.addWidget(Swatch(self._theme, entry))
+            self._row.addSpacing(_SWATCH_GAP)
+            label = ThemedLabel(self._theme, LABEL_PX + 0.5, "muted")
+            self._row.addWidget(label)
+            self._names.append((label, entry))
+        self.set_short(self._is_short)
+
+
 class PlotHeader(QWidget):
     """Title, subtitle and legend of a plot in one row; short names where the row is narrow."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self._theme = theme
         self._subtitles = ("", "")
-        self._entries: tuple[LegendEntry, ...] = ()
-        self._names: list[tuple[QLabel, LegendEntry]] = []
         self._title = ThemedLabel(theme, LABEL_PX + 1, "text", bold=True)
         self._subtitle = ThemedLabel(theme, LABEL_PX + 0.5, "muted")
-        self._legend = QHBoxLayout()
-        self._legend.setSpacing(0)
+        self.legend = Legend(theme)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, RIGHT_MARGIN, 0)
         row.setSpacing(_WORD_GAP)
         row.addWidget(self._title)
         row.addWidget(self._subtitle)
         row.addStretch(1)
-        row.addLayout(self._legend)
+        row.addWidget(self.legend)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
     def set_title(self, title: str) -> None:
@@ -90,9 +154,8 @@ class PlotHeader(QWidget):
 
     def set_legend(self, entries: Sequence[LegendEntry]) -> None:
         """Show these entries; nothing happens when they are shown already."""
-        if tuple(entries) != self._entries:
-            self._entries = tuple(entries)
-            self._rebuild()
+        if self.legend.set_entries(entries):
+            self._fit()
 
     def set_subtitle(self, subtitle: str, short_subtitle: str) -> None:
         """The plain words for it with the unit, and the unit alone."""
@@ -102,25 +165,9 @@ class PlotHeader(QWidget):
 
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or scale."""
-        self._theme = theme
         self._title.set_theme(theme)
         self._subtitle.set_theme(theme)
-        self._rebuild()
-
-    def _rebuild(self) -> None:
-        while item := self._legend.takeAt(0):
-            if widget := item.widget():
-                widget.setParent(None)
-                widget.deleteLater()
-        self._names = []
-        for entry in self._entries:
-            if self._names:
-                self._legend.addSpacing(_ENTRY_GAP)
-            self._legend.addWidget(Swatch(entry.kind, self._theme.color(entry.token)))
-            self._legend.addSpacing(_SWATCH_GAP)
-            label = ThemedLabel(self._theme, LABEL_PX + 0.5, "muted")
-            self._legend.addWidget(label)
-            self._names.append((label, entry))
+        self.legend.set_theme(theme)
         self._fit()
 
     def _fit(self) -> None:
@@ -128,20 +175,13 @@ class PlotHeader(QWidget):
         # In full, in short, and where even that is too wide without the subtitle.
         for subtitle, is_short in ((full, False), (short, True), ("", True)):
             self._subtitle.setText(subtitle)
-            for label, entry in self._names:
-                label.setText(entry.short if is_short else entry.name)
+            self.legend.set_short(is_short)
             if self._needed_width() <= self.width():
                 return
 
     def _needed_width(self) -> int:
-        # Not the layout's own figure: it leaves out labels that are not shown yet.
-        signs = sum(
-            label.sizeHint().width() + _SWATCH_GAP + (6 if entry.kind == "dot" else 10)
-            for label, entry in self._names
-        )
-        gaps = _ENTRY_GAP * max(0, len(self._names) - 1)
         words = self._title.sizeHint().width() + self._subtitle.sizeHint().width()
-        return words + 2 * _WORD_GAP + signs + gaps + RIGHT_MARGIN
+        return words + 2 * _WORD_GAP + self.legend.needed_width() + RIGHT_MARGIN
 
     def minimumSizeHint(self) -> QSize:
         return QSize(0, super().minimumSizeHint().height())

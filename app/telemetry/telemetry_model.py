@@ -12,6 +12,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from app.telemetry.request_trace import RequestTrace, RunPhase
 from app.telemetry.series import Array, Series
 from engine.events import (
+    BlockMap,
     Event,
     GenerationFailed,
     GenerationFinished,
@@ -67,6 +68,7 @@ class TelemetryModel(QObject):
         self._traces: dict[str, RequestTrace] = {}
         self._selected: RequestTrace | None = None
         self._loaded: ModelLoaded | None = None
+        self._blocks: BlockMap | None = None
         self._steps = Series("t_s", "step_s", "is_prefill", "num_seqs", "step_id", "mfu", "mbu")
         self._samples = Series("t_s", "gpu_pct", "cpu_pct")
         self._announce = QTimer(self, interval=COALESCE_MS, singleShot=True)
@@ -92,7 +94,9 @@ class TelemetryModel(QObject):
                     if trace := self._traces.get(event.request_id):
                         trace.handle(event)
                 case ModelLoaded():
-                    self._loaded = event
+                    self._loaded, self._blocks = event, event.blocks
+                case BlockMap():
+                    self._blocks = event
                 case _:
                     continue
             self._touch()
@@ -120,6 +124,11 @@ class TelemetryModel(QObject):
         self._follow_phase()
         self._announce.stop()
         self.changed.emit()
+
+    def model_dropped(self) -> None:
+        """The model is gone, and the pool with it."""
+        self._blocks = None
+        self._touch()
 
     # --- what the panels read -------------------------------------------------------------
 
@@ -153,6 +162,11 @@ class TelemetryModel(QObject):
     def pool_tokens(self) -> int | None:
         """How many tokens the pool holds."""
         return self._selected.pool_tokens if self._selected else _pool_tokens(self._loaded)
+
+    @property
+    def blocks(self) -> BlockMap | None:
+        """Who has which block of the loaded model's pool."""
+        return self._blocks
 
     @property
     def on_gpu(self) -> bool:

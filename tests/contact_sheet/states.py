@@ -15,7 +15,7 @@ from engine.config import EngineConfig
 from engine.session import EngineError
 from tests.contact_sheet import finding, planning
 from tests.fakes.fake_session import Script
-from tests.fakes.window import FakeProgram, settle, wait_until
+from tests.fakes.window import MODEL, FakeProgram, settle, wait_until
 
 QUESTION = "Why is the first token slow and the rest fast? Show me the loop."
 SECOND_QUESTION = "And what does the cache cost me at 4k?"
@@ -103,7 +103,7 @@ def _decoding(program: FakeProgram) -> None:
     program.load()
     _ask(program, QUESTION)
     script = program.session.script
-    script.answer, script.hold_decode_at, script.prefill_tok_s = SHORT_ANSWER, 48, 1_200.0
+    script.answer, script.hold_decode_at, script.prefill_tok_s = SHORT_ANSWER, 48, 300.0
     _send(program, SECOND_QUESTION)
     _wait_for_tokens(program, 48)
     program.sample(89.0)
@@ -131,6 +131,26 @@ def _two_chats(program: FakeProgram) -> None:
     program.window.conversations.new_chat()
     _send(program, SECOND_QUESTION)
     _wait_for_tokens(program, 90)
+    program.sample(92.0)
+
+
+def _sharing(program: FakeProgram) -> None:
+    program.window.conversations.set_system_prompt(REPORT * 3)
+    _two_chats(program)
+
+
+def _long_context(program: FakeProgram) -> None:
+    program.window.loading.load(EngineConfig(MODEL, context_length=49_152))
+    wait_until(lambda: program.controller.model is not None)
+    _ask(program, SECOND_QUESTION + LONG_QUESTION * 3)
+    program.window.conversations.new_chat()
+    program.session.script.hold_decode_at = 30
+    _send(program, LONG_QUESTION * 6)
+    _wait_for_tokens(program, 30)
+    program.session.script.hold_decode_at = 60
+    program.window.conversations.new_chat()
+    _send(program, REPORT + LONG_QUESTION * 2)
+    _wait_for_tokens(program, 60)
     program.sample(92.0)
 
 
@@ -187,5 +207,8 @@ STATES = (
     State("planner-limit", "Planning a model that nearly fits", ROOMY, planning.near_the_limit),
     State("planner-windows", "Planning windows, too large", Script(), planning.too_large),
     State("planner-shape", "Planning a shape only", UNMEASURED, planning.shape_only),
+    State("blocks-shared", "Two chats that share a prefix", Script(hold_decode_at=30), _sharing),
+    State("blocks-windows", "A model with windows", Script(windows=(128,)), _decoding),
+    State("blocks-many", "Thousands of blocks", Script(), _long_context),
     State("two-chats", "Two chats generating", Script(hold_decode_at=30), _two_chats),
 )

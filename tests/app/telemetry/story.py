@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from engine.events import (
     TokenEvent,
 )
 from engine.sensors import SensorSample
+from tests.fakes.fake_pool import FakePool
 from tests.fakes.figures import estimate, loaded_model, model_info, request_metrics, resolve
 
 PER_TOKEN = 23_040
@@ -40,7 +41,8 @@ def loaded(device: str = "cpu", pool_tokens: int = 4096) -> ModelLoaded:
     config = resolve(EngineConfig("", device=device, context_length=pool_tokens))
     info = model_info("")
     memory = estimate(config, info, 6_200_000_000, None)
-    return loaded_model(config, info, memory, 0.9, ())
+    blocks = FakePool(pool_tokens).map(0)
+    return replace(loaded_model(config, info, memory, 0.9, ()), blocks=blocks)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor, QHelpEvent, QImage
 from PySide6.QtWidgets import QPushButton, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
@@ -257,19 +257,41 @@ def test_labels_of_the_panel_are_whole_and_apart(
     model.handle_events([loaded()])
     Story(num_tokens=110).tell(model, clock)
     panel.plots.redraw()
-    labels = [label for label in panel.findChildren(ThemedLabel) if label.text()]
-    titles = {"Inter-token latency", "KV cache", "Utilization", "token", "reserved", "process CPU"}
-    assert titles <= {label.text() for label in labels}
-    boxes: list[QRect] = []
+    panel.block_map.refresh()
+    titles = {"Inter-token latency", "KV cache", "Utilization", "Cache blocks"}
+    titles |= {"token", "reserved", "process CPU", "cached", "free"}
 
-    def laid_out() -> None:
-        boxes[:] = [label.rect().translated(label.mapTo(panel, QPoint())) for label in labels]
+    def whole_and_apart() -> None:
+        labels = [x for x in panel.findChildren(ThemedLabel) if x.isVisible() and x.text()]
+        assert titles <= {label.text() for label in labels}
+        boxes = [label.rect().translated(label.mapTo(panel, QPoint())) for label in labels]
         assert all(panel.rect().contains(box) for box in boxes)
+        for i, (label, box) in enumerate(zip(labels, boxes, strict=True)):
+            assert label.width() >= label.sizeHint().width(), label.text()
+            assert not any(box.intersects(other) for other in boxes[i + 1 :])
 
-    qtbot.waitUntil(laid_out)
-    for i, (label, box) in enumerate(zip(labels, boxes, strict=True)):
-        assert label.width() >= label.sizeHint().width(), label.text()
-        assert not any(box.intersects(other) for other in boxes[i + 1 :])
+    qtbot.waitUntil(whole_and_apart)
+
+
+def test_map_gives_way_where_the_panel_is_low(
+    qtbot: QtBot, model: TelemetryModel, theme: Theme
+) -> None:
+    """The plots keep their height; the map comes back with the room, unless it is not wanted."""
+    panel = TelemetryPanel(theme, model)
+    qtbot.addWidget(panel)
+    panel.resize(512, 760)
+    panel.show()
+    model.handle_events([loaded()])
+    panel.block_map.refresh()
+    qtbot.waitUntil(panel.block_map.isVisible)
+    panel.resize(512, 440)
+    qtbot.waitUntil(lambda: not panel.block_map.isVisible())
+    assert panel.height() == 440
+    panel.resize(512, 760)
+    qtbot.waitUntil(panel.block_map.isVisible)
+    panel.want_map(False)
+    panel.resize(512, 780)
+    assert not panel.block_map.isVisible()
 
 
 def test_save_picture_is_twice_the_size(

@@ -147,11 +147,11 @@ def test_without_a_gpu_the_device_is_called_process_cpu(
 ) -> None:
     """The legend says whose load it is, and n/a where a GPU does not tell."""
     tell(plots, model, clock, Story(num_tokens=20))
-    assert plots.utilization.header._entries[0].name == "process CPU"
+    assert plots.utilization.header.legend.entries[0].name == "process CPU"
     model.handle_events([loaded("cuda:0")])
     Story("gpu", t_send_ns=clock.now_ns, num_tokens=20).tell(model, clock)
     plots.redraw()
-    assert plots.utilization.header._entries[0].name == "GPU n/a"
+    assert plots.utilization.header.legend.entries[0].name == "GPU n/a"
     assert "device" not in plots.curves()
 
 
