@@ -194,7 +194,8 @@ class BlockManager:
         computed for its logits. False, and nothing taken, when there are too few blocks.
         """
         tokens = sequence.token_ids
-        names = self._prefix_names(tokens) if self._prefix_caching else []
+        shares = self._shares_prefixes(sequence)
+        names = self._prefix_names(tokens) if shares else []
         num_shared = self._num_shared(names)
         computed = num_shared * self.block_size
         chunk_end = min(len(tokens), computed + max_chunk)
@@ -217,8 +218,9 @@ class BlockManager:
         sequence.first_blocks = [self._first_block(spec, computed) for spec in self.specs]
         sequence.block_names = names[:num_shared]
         sequence.num_computed_tokens = computed
-        self.num_queried_tokens += len(tokens)
-        self.num_hit_tokens += computed
+        if shares:
+            self.num_queried_tokens += len(tokens)
+            self.num_hit_tokens += computed
         return True
 
     def can_grow(self, sequence: Sequence, num_tokens: int) -> bool:
@@ -238,7 +240,7 @@ class BlockManager:
 
     def commit(self, sequence: Sequence) -> None:
         """Name the blocks that computed tokens have filled, and give back those left behind."""
-        if self._prefix_caching:
+        if self._shares_prefixes(sequence):
             self._name_blocks(sequence)
         for number, (spec, pool) in enumerate(zip(self.specs, self.pools, strict=True)):
             table, first = sequence.block_tables[number], sequence.first_blocks[number]
@@ -257,6 +259,12 @@ class BlockManager:
         sequence.block_tables = []
         sequence.block_names = []
 
+    def restart(self, sequence: Sequence) -> None:
+        """Give a running sequence's blocks back; `grow` gets others, from the first token on."""
+        self.release(sequence)
+        sequence.block_tables = [[] for _ in self.pools]
+        sequence.first_blocks = [0] * len(self.pools)
+
     def forget_prefixes(self) -> None:
         """Make every unused block forget what it held, and begin to count anew."""
         for pool in self.pools:
@@ -268,6 +276,9 @@ class BlockManager:
         """Raise AssertionError when the books do not balance."""
         for pool in self.pools:
             pool.check_integrity()
+
+    def _shares_prefixes(self, sequence: Sequence) -> bool:
+        return self._prefix_caching and sequence.request.use_cache
 
     def _first_block(self, spec: PoolSpec, num_computed_tokens: int) -> int:
         return spec.first_needed(num_computed_tokens) // self.block_size

@@ -12,8 +12,10 @@ from engine.kv_formats import KV_FORMATS
 
 WEIGHT_FORMATS = ("as-stored", "fp32", "bf16", "fp16", "int8", "int4")
 DEFAULT_CONTEXT_LENGTH = 4096
+CONTEXT_POLICIES = ("stop", "drop_turns", "slide")
 
 Role = Literal["system", "user", "assistant", "tool"]
+ContextPolicy = Literal["stop", "drop_turns", "slide"]
 
 
 def _require(condition: bool, message: str) -> None:
@@ -70,7 +72,15 @@ class GenerationRequest:
     """One answer to generate: either `messages` (through the chat template) or a raw `prompt`.
 
     `max_tokens` None means up to the context limit. `ignore_eos` is for measuring.
-    `prompt_ids` gives the prompt as token ids instead of text.
+    `prompt_ids` gives the prompt as token ids instead of text. `use_cache` False is for showing
+    what the KV cache saves: every step computes the whole sequence from its first token, and no
+    prefix is shared.
+
+    `on_context_full` says what happens when conversation and answer outgrow the context:
+    "stop" refuses the prompt or ends the answer. "drop_turns" leaves the oldest turns of
+    `messages` out of the prompt, never the system prompt nor the last question; an answer that
+    meets the end stops. "slide" keeps the first tokens and the latest half of the context and
+    goes on, without end where `max_tokens` is None. What was left out is told by ContextCut.
     """
 
     request_id: str
@@ -80,12 +90,18 @@ class GenerationRequest:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
     ignore_eos: bool = False
+    use_cache: bool = True
+    on_context_full: ContextPolicy = "stop"
 
     def __post_init__(self) -> None:
         _require(bool(self.request_id), "request_id must not be empty")
         given = [bool(self.messages), self.prompt is not None, self.prompt_ids is not None]
         _require(sum(given) == 1, "give exactly one of messages, prompt, prompt_ids")
         _require(self.max_tokens is None or self.max_tokens >= 1, "max_tokens must be at least 1")
+        _require(
+            self.on_context_full in CONTEXT_POLICIES,
+            f"on_context_full: not one of {', '.join(CONTEXT_POLICIES)}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

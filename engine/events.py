@@ -168,6 +168,25 @@ class RequestMetrics:
     kv_bytes_reserved: int
     threads: int
     warmup_s: float
+    use_cache: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCut:
+    """The model no longer sees part of the conversation; told before anything is computed so.
+
+    `dropped_tokens` of prompt and answer are left out by now, all that came before counted:
+    they follow the first `kept_first`, and `kept_last` follow them. `dropped_messages` of the
+    request's `messages`, the oldest except the system prompt, have left the context, but for
+    those first tokens; a message that is seen in part is not counted.
+    """
+
+    request_id: str
+    t_ns: int
+    dropped_messages: int
+    dropped_tokens: int
+    kept_first: int
+    kept_last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +224,8 @@ class PrefillDone:
 class TokenEvent:
     """One sampled token. `text` is what became printable by it, possibly empty.
 
-    `itl_ms` is None for the first token. `context_tokens` counts prompt and answer so far.
+    `itl_ms` is None for the first token. `context_tokens` counts prompt and answer so far, without
+    what a ContextCut left out.
     """
 
     request_id: str
@@ -225,7 +245,8 @@ class TokenEvent:
 class GenerationFinished:
     """The answer is complete. `text_tail` is text that was held back until now.
 
-    `token_ids` excludes the end token; give them back as `Message.token_ids` on the next turn.
+    `prompt_ids` are those the answer began with, after any cut. `token_ids` is the whole answer
+    without the end token; give it back as `Message.token_ids` on the next turn.
     """
 
     request_id: str
@@ -285,6 +306,7 @@ Event = (
     LoadProgress
     | ModelLoaded
     | LoadFailed
+    | ContextCut
     | PrefillProgress
     | PrefillDone
     | TokenEvent

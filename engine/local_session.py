@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
@@ -27,6 +28,7 @@ from engine.config import (
     ModelInfo,
     kv_bytes,
 )
+from engine.context_policy import kept_when_sliding
 from engine.detokenizer import Detokenizer
 from engine.devices import default_threads
 from engine.events import (
@@ -55,6 +57,7 @@ from engine.models.decoder import StepAborted
 from engine.planner.facts import read_planning
 from engine.planner.plan import Planning
 from engine.prediction import ModelSurvey
+from engine.prompt import make_prompt, slide_cut
 from engine.scheduler import ScheduledStep
 from engine.sequence import Sequence
 from engine.session import EngineError
@@ -75,6 +78,7 @@ class _Answer:
 
     sequence: Sequence
     detokenizer: Detokenizer
+    num_unread: int  # tokens of the prompt that were left out from the start
     # The answer is out, but its last token still has to be computed to fill its cache block.
     draining: bool = False
 
@@ -270,41 +274,21 @@ class LocalSession:
 
     def _accept(self, request: GenerationRequest, t_send_ns: int) -> _Answer:
         loaded = self._require_model()
-        prompt_ids = self._prompt_ids(request, loaded)
-        context = loaded.facts.context_length
-        if not prompt_ids:
-            raise EngineError("The prompt is empty.", "There is nothing to read.", "Type a text.")
-        if len(prompt_ids) >= context:
-            raise EngineError(
-                f"The prompt is {len(prompt_ids):,} tokens long.",
-                f"The context holds {context:,}, and the answer needs room in it too.",
-                "Shorten the prompt, start a new chat, or load the model with a longer context.",
-            )
-        vocab = loaded.info.vocab_size
-        if min(prompt_ids) < 0 or max(prompt_ids) >= vocab:
-            raise EngineError(
-                "The prompt has a token that the model does not know.",
-                f"Its vocabulary has {vocab:,} tokens.",
-                "Check that tokenizer and model belong together.",
-            )
+        prompt = make_prompt(request, loaded, t_send_ns)
+        if prompt.cut:
+            self._pending.append(prompt.cut)
+        context, slides = loaded.facts.context_length, request.on_context_full == "slide"
         seed = request.sampling.seed
         sequence = Sequence(
             request=request,
-            prompt_ids=prompt_ids,
-            max_tokens=request.max_tokens or context,
+            prompt_ids=prompt.ids,
+            max_tokens=request.max_tokens or (sys.maxsize if slides else context),
             seed=secrets.randbits(63) if seed is None else seed,
             t_send_ns=t_send_ns,
             started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
-        return _Answer(sequence, Detokenizer(loaded.tokenizer, request.sampling.stop))
-
-    @staticmethod
-    def _prompt_ids(request: GenerationRequest, loaded: LoadedModel) -> list[int]:
-        if request.prompt_ids is not None:
-            return list(request.prompt_ids)
-        if request.prompt is not None:
-            return loaded.tokenizer.encode(request.prompt, add_special_tokens=True)
-        return loaded.template.encode(request.messages, loaded.tokenizer)
+        detokenizer = Detokenizer(loaded.tokenizer, request.sampling.stop)
+        return _Answer(sequence, detokenizer, prompt.cut.dropped_tokens if prompt.cut else 0)
 
     def _report_prefill(self, step: ScheduledStep, t_ns: int, events: list[Event]) -> None:
         for chunk in step.prefill:
@@ -376,8 +360,12 @@ class LocalSession:
             )
         )
         reason = self._reason_to_end(answer)
-        if reason is not None:
+        if reason == "context_full" and request.on_context_full == "slide":
+            self._slide(answer, events)
+        elif reason is not None:
             self._finish(answer, reason, events)
+        elif not request.use_cache:
+            loaded.scheduler.restart(sequence)
         return detokenize_ns
 
     def _reason_to_end(self, answer: _Answer) -> FinishReason | None:
@@ -389,6 +377,15 @@ class LocalSession:
         if len(sequence.token_ids) >= self._require_model().facts.context_length:
             return "context_full"
         return None
+
+    def _slide(self, answer: _Answer, events: list[Event]) -> None:
+        """Go on with the first and the latest tokens, as with a prompt of these."""
+        loaded, sequence = self._require_model(), answer.sequence
+        first, last = kept_when_sliding(loaded.facts.context_length)
+        sequence.drop_between(first, last)
+        loaded.scheduler.restart(sequence)
+        dropped = answer.num_unread + len(sequence.dropped_ids)
+        events.append(slide_cut(sequence.request, loaded, dropped, self._clock()))
 
     def _finish(self, answer: _Answer, reason: FinishReason, events: list[Event]) -> None:
         loaded, sequence = self._require_model(), answer.sequence
@@ -409,7 +406,8 @@ class LocalSession:
         # The last sampled token is not in the cache. Where it would complete a block, one more
         # step computes it, so that the next turn finds every full block of this one.
         fills_block = len(sequence.token_ids) % loaded.config.block_size == 0
-        if reason in ("stop", "length") and sequence.is_decoding and fills_block:
+        keeps = sequence.request.use_cache and reason in ("stop", "length")
+        if keeps and sequence.is_decoding and fills_block:
             answer.draining = True
         else:
             self._drop(answer)

@@ -85,6 +85,7 @@ def request_metrics(
         kv_bytes_reserved=facts.kv_bytes_reserved,
         threads=facts.threads,
         warmup_s=facts.warmup_s,
+        use_cache=sequence.request.use_cache,
     )
 
 

@@ -166,7 +166,7 @@ def sample_row(sequence: Sequence) -> SampleRow:
     return SampleRow(
         params=sequence.request.sampling,
         seed=sequence.seed,
-        position=len(sequence.token_ids),
+        position=sequence.num_tokens,
         context=sequence.token_ids,
-        num_prompt_tokens=sequence.num_prompt_tokens,
+        num_prompt_tokens=sequence.num_prompt_tokens_seen,
     )

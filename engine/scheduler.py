@@ -3,6 +3,9 @@
 Running sequences decode first, one token each; what is left of the token budget goes to prefill
 chunks in order of arrival. When blocks run out the youngest running sequence is preempted: its
 blocks are freed and it waits, first in line, to be computed again.
+
+A sequence that goes on from its first token (without cache, or because its context slid) keeps its
+place among the running ones, behind the others: their prompts are not held up by its own.
 """
 
 from __future__ import annotations
@@ -73,6 +76,13 @@ class Scheduler:
             self._blocks.release(sequence)
         elif sequence in self._waiting:
             self._waiting.remove(sequence)
+
+    def restart(self, sequence: Sequence) -> None:
+        """Let a running sequence be computed again from its first token, with blocks of its own."""
+        self._blocks.restart(sequence)
+        sequence.num_computed_tokens = 0
+        self._running.remove(sequence)
+        self._running.append(sequence)
 
     @property
     def sequences(self) -> list[Sequence]:

@@ -11,7 +11,8 @@ from engine.config import GenerationRequest
 class Sequence:
     """Prompt and answer of a request, how much of it is in the cache, and when it happened.
 
-    `token_ids` is the prompt, then what was sampled. `num_computed_tokens` chases its length;
+    `token_ids` is what the model sees: the prompt, then what was sampled, without the
+    `dropped_ids` that followed its first `num_kept_first`. `num_computed_tokens` chases its length;
     the last token is sampled before it is computed. Stamps are perf_counter_ns.
     """
 
@@ -22,6 +23,8 @@ class Sequence:
     t_send_ns: int
     started_at: str
     token_ids: list[int] = field(init=False)
+    dropped_ids: list[int] = field(default_factory=list)
+    num_kept_first: int = 0
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0
     block_tables: list[list[int]] = field(default_factory=list)  # a cache group each
@@ -50,12 +53,25 @@ class Sequence:
     @property
     def completion_ids(self) -> list[int]:
         """What was sampled so far."""
-        return self.token_ids[len(self.prompt_ids) :]
+        kept = self.num_kept_first
+        whole = self.token_ids[:kept] + self.dropped_ids + self.token_ids[kept:]
+        return whole[len(self.prompt_ids) :]
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and answer, whether still seen or not."""
+        return len(self.token_ids) + len(self.dropped_ids)
 
     @property
     def num_completion_tokens(self) -> int:
         """How many tokens were sampled so far."""
-        return len(self.token_ids) - len(self.prompt_ids)
+        return self.num_tokens - len(self.prompt_ids)
+
+    @property
+    def num_prompt_tokens_seen(self) -> int:
+        """How many of `token_ids`, from their start, belong to the prompt."""
+        kept = min(self.num_prompt_tokens, self.num_kept_first)
+        return kept + max(0, self.num_prompt_tokens - kept - len(self.dropped_ids))
 
     @property
     def held_blocks(self) -> list[int]:
@@ -74,3 +90,10 @@ class Sequence:
     def is_decoding(self) -> bool:
         """Whether only the newest sampled token waits to be computed."""
         return self.num_uncomputed_tokens == 1 and self.num_completion_tokens > 0
+
+    def drop_between(self, num_first: int, num_last: int) -> None:
+        """Let the model see only the first and the last tokens; they must be computed anew."""
+        end = len(self.token_ids) - num_last
+        self.dropped_ids += self.token_ids[num_first:end]
+        del self.token_ids[num_first:end]
+        self.num_kept_first = num_first

@@ -22,6 +22,7 @@ class RowWriter:
         known: dict[str, Value] = {
             "schema_version": SCHEMA_VERSION,
             "session_id": self._session_id,
+            "use_cache": int(metrics.use_cache),
         }
         return [known[c] if c in known else getattr(metrics, c) for c in COLUMNS[REQUESTS]]
 

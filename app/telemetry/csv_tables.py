@@ -58,6 +58,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "kv_bytes_reserved",
         "threads",
         "warmup_s",
+        "use_cache",
     ),
     TOKENS: (
         "request_id",

@@ -45,7 +45,8 @@ class MeasuredSpeed:
         """With what an answer adds; figures of too few tokens leave the earlier ones."""
         computed = metrics.prompt_tokens - metrics.cached_tokens
         prefill = metrics.prefill_tok_s if computed >= MIN_PREFILLED else None
-        decode = metrics.decode_tok_s if metrics.completion_tokens >= MIN_DECODED else None
+        decodes = metrics.use_cache and metrics.completion_tokens >= MIN_DECODED
+        decode = metrics.decode_tok_s if decodes else None
         return MeasuredSpeed(prefill or self.prefill_tok_s, decode or self.decode_tok_s)
 
 

@@ -23,13 +23,14 @@ picks = st.integers(0, 99)
 texts = st.lists(st.integers(1, 2), min_size=1, max_size=26)
 
 
-def make(name: str, tokens: list[int]) -> Sequence:
+def make(name: str, tokens: list[int], *, use_cache: bool = True) -> Sequence:
     """A sequence with these tokens."""
-    return Sequence(GenerationRequest(name, prompt_ids=tuple(tokens)), tokens, 99, 0, 0, "")
+    request = GenerationRequest(name, prompt_ids=tuple(tokens), use_cache=use_cache)
+    return Sequence(request, tokens, 99, 0, 0, "")
 
 
 class BlockHistories(RuleBasedStateMachine):
-    """Allocate, append, fork, free, hit, evict, preempt and leave windows, in any order.
+    """Allocate, append, fork, free, hit, evict, preempt, slide and leave windows, in any order.
 
     `contents` records, by group and block, the prefix that was stored there last: what a kernel
     would read. `freed_at` records when a block was let go of by its last user.
@@ -89,6 +90,26 @@ class BlockHistories(RuleBasedStateMachine):
             with self._watching_evictions():
                 self.blocks.grow(sequence, end)
             self._compute(sequence, end)
+
+    @rule(tokens=texts, chunk=st.integers(1, 12))
+    def allocate_without_cache(self, tokens: list[int], chunk: int) -> None:
+        """A prompt that finds nothing and that nobody finds."""
+        counts = self.blocks.num_queried_tokens, self.blocks.num_hit_tokens
+        self._start(tokens, chunk, use_cache=False)
+        assert counts == (self.blocks.num_queried_tokens, self.blocks.num_hit_tokens)
+
+    @rule(pick=picks, num_first=st.integers(0, 9))
+    def slide(self, pick: int, num_first: int) -> None:
+        """Of a long text the two ends are kept; what is stored anew has other names."""
+        if not self.running:
+            return
+        sequence = self.running[pick % len(self.running)]
+        num_last = len(sequence.token_ids) // 2
+        if 0 < num_last < len(sequence.token_ids) - num_first:
+            sequence.drop_between(num_first, num_last)
+        with self._noting_freed(sequence):
+            self.blocks.restart(sequence)
+        sequence.num_computed_tokens = 0
 
     @rule(pick=picks)
     def free(self, pick: int) -> None:
@@ -181,9 +202,10 @@ class BlockHistories(RuleBasedStateMachine):
 
     # --- how it goes ----------------------------------------------------------------------
 
-    def _start(self, tokens: list[int], chunk: int) -> None:
+    def _start(self, tokens: list[int], chunk: int, *, use_cache: bool = True) -> None:
         self.num_started += 1
-        self._admit(make(f"r{self.num_started}", list(tokens)), chunk)
+        name = f"r{self.num_started}"
+        self._admit(make(name, list(tokens), use_cache=use_cache), chunk)
 
     def _admit(self, sequence: Sequence, chunk: int) -> None:
         known = len(sequence.token_ids)
@@ -194,6 +216,7 @@ class BlockHistories(RuleBasedStateMachine):
         self.running.append(sequence)
         found = sequence.num_computed_tokens
         assert found % BLOCK == 0
+        assert found == 0 or sequence.request.use_cache
         assert found < known, "the last token has to be computed"
         self._compute(sequence, min(known, found + chunk))
 
@@ -217,11 +240,17 @@ class BlockHistories(RuleBasedStateMachine):
         self.waiting.append(sequence)
 
     def _release(self, sequence: Sequence) -> None:
+        with self._noting_freed(sequence):
+            self.blocks.release(sequence)
+
+    @contextmanager
+    def _noting_freed(self, sequence: Sequence) -> Iterator[None]:
+        """All that a sequence holds is let go of, the tail first."""
         held = [
             table[first:]
             for table, first in zip(sequence.block_tables, sequence.first_blocks, strict=True)
         ]
-        self.blocks.release(sequence)
+        yield
         for group, blocks in enumerate(held):
             self._note_freed(group, blocks[::-1])
 

@@ -22,11 +22,21 @@ OPTIONS = {
 
 
 def make_request(name: str, kind: int) -> GenerationRequest:
-    """One of eight requests; prompts overlap, so that prefixes are shared."""
+    """One of eight requests; prompts overlap, so that prefixes are shared.
+
+    One outgrows its context, which slides, and one computes without the cache.
+    """
     length = (3, 18, 9, 30, 14, 22, 5, 27)[kind]
     start = 40 + 10 * (kind % 2)
     prompt = tuple(range(start, start + length))
-    return GenerationRequest(name, prompt_ids=prompt, max_tokens=4 + 2 * kind, ignore_eos=True)
+    return GenerationRequest(
+        name,
+        prompt_ids=prompt,
+        max_tokens=36 if kind == 1 else 4 + 2 * kind,
+        ignore_eos=True,
+        use_cache=kind != 6,
+        on_context_full="slide" if kind == 1 else "stop",
+    )
 
 
 def live_once(

@@ -149,6 +149,7 @@ def test_a_lone_sequence_that_fills_the_pool_is_reported() -> None:
             st.tuples(st.just("add"), st.integers(1, 18), st.integers(0, 2)),
             st.tuples(st.just("step"), st.integers(0, 3), st.just(0)),
             st.tuples(st.just("remove"), st.integers(0, 9), st.just(0)),
+            st.tuples(st.just("restart"), st.integers(0, 9), st.just(0)),
         ),
         max_size=60,
     ),
@@ -170,6 +171,8 @@ def test_books_balance_after_any_history(
             scheduler.add(live[-1])
         elif kind == "remove" and live:
             scheduler.remove(live.pop(number % len(live)))
+        elif kind == "restart" and (running := [s for s in live if s.block_tables]):
+            scheduler.restart(running[number % len(running)])
         elif kind == "step":
             step = run_step(scheduler, next_id=number)
             assert step.num_tokens <= budget
@@ -227,19 +230,26 @@ def test_a_prefix_hit_needs_what_the_window_still_sees() -> None:
     st.lists(st.integers(1, 30), min_size=1, max_size=5),
     st.integers(8, 12),
     st.sampled_from([(), (4,), (6, 11)]),
+    st.booleans(),
 )
 @settings(max_examples=200, deadline=None)
-def test_everyone_finishes(lengths: list[int], num_blocks: int, windows: tuple[int, ...]) -> None:
-    """Whatever is preempted, each sequence that fits alone gets all its tokens."""
+def test_everyone_finishes(
+    lengths: list[int], num_blocks: int, windows: tuple[int, ...], restarts: bool
+) -> None:
+    """Whatever is preempted or begun again, each sequence that fits alone gets all its tokens."""
     scheduler, blocks = fixture(num_blocks, max_num_seqs=4, budget=8, windows=windows)
     free = [pool.num_free for pool in blocks.pools]
     sequences = [make([i * 50 + j for j in range(n)], name=str(i)) for i, n in enumerate(lengths)]
     for sequence in sequences:
         scheduler.add(sequence)
     for _ in range(500):
+        before = {id(s): s.num_completion_tokens for s in sequences}
         step = run_step(scheduler)
-        for sequence in [s for s in step.sequences if s.num_completion_tokens >= 3]:
-            scheduler.remove(sequence)
+        for sequence in step.sequences:
+            if sequence.num_completion_tokens >= 3:
+                scheduler.remove(sequence)
+            elif restarts and sequence.num_completion_tokens > before[id(sequence)]:
+                scheduler.restart(sequence)
         for sequence in step.exhausted:
             assert blocks.blocks_for(len(sequence.token_ids)) > num_blocks
             scheduler.remove(sequence)

@@ -27,7 +27,8 @@ HEADERS = {
     "kv_format,context_length,kernels,prompt_tokens,cached_tokens,completion_tokens,"
     "finish_reason,queue_ms,ttft_ms,prefill_ms,prefill_tok_s,decode_tok_s,tpot_ms,itl_p50_ms,"
     "itl_p90_ms,itl_p95_ms,itl_p99_ms,e2el_ms,kv_bytes_used,kv_bytes_allocated,weight_bytes,"
-    "peak_memory_bytes,temperature,top_p,top_k,seed,kv_bytes_reserved,threads,warmup_s",
+    "peak_memory_bytes,temperature,top_p,top_k,seed,kv_bytes_reserved,threads,warmup_s,"
+    "use_cache",
     "tokens": "request_id,index,phase,t_ms,itl_ms,token_id,context_tokens,kv_bytes_used,paint_ms,"
     "session_id,t_session_ms,step_id",
     "samples": "t_ms,request_id,phase,gpu_util_pct,gpu_mem_used_bytes,gpu_power_w,cpu_util_pct,"

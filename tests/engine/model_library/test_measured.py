@@ -51,6 +51,7 @@ def test_kept_from_one_start_to_the_next(tmp_path: Path) -> None:
         ({"prompt_tokens": MIN_PREFILLED - 1}, MeasuredSpeed(None, 50.0)),
         ({"cached_tokens": 500 - MIN_PREFILLED + 1}, MeasuredSpeed(None, 50.0)),
         ({"decode_tok_s": None}, MeasuredSpeed(2_000.0, None)),
+        ({"use_cache": False}, MeasuredSpeed(2_000.0, None)),
     ],
 )
 def test_too_few_tokens_say_nothing(
