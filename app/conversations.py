@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from PySide6.QtCore import QObject, Signal
 
-from app.answer_errors import tell_context_full, tell_failure
+from app.answer_errors import tell_context_cut, tell_context_full, tell_failure
 from app.chat.model import ChatModel
 from app.chat.store import AnswerStats, Chat, ChatMessage, ChatStore, MessageState
 from app.chat_library import ChatLibrary
 from app.engine_link.controller import EngineController
 from app.engine_link.worker import EngineProblem
 from app.sampling import effective_sampling
-from app.settings.schema import MAX_TOKENS, SYSTEM_PROMPT
+from app.settings.schema import CONTEXT_POLICY, MAX_TOKENS, SYSTEM_PROMPT
 from app.settings.store import Settings
 from engine.config import GenerationRequest, Message, SamplingParams
 from engine.events import (
+    ContextCut,
     Event,
     FinishReason,
     GenerationFailed,
     GenerationFinished,
+    ModelLoaded,
     PrefillProgress,
     TokenEvent,
 )
@@ -42,7 +44,9 @@ class _Answer:
     message_id: str
     question_id: str
     question: str
+    given_ids: tuple[str, ...]  # the chat's messages in the request, in its order
     has_text: bool = False
+    is_cut: bool = False
 
 
 class Conversations(QObject):
@@ -83,6 +87,8 @@ class Conversations(QObject):
         self._context: dict[str, int] = {}
         # Sampled ids belong to the tokenizer of one model: message id -> model path.
         self._ids_of: dict[str, str] = {}
+        # By the answer's message id: what was asked, with the seed that was drawn, and of whom.
+        self._asked: dict[str, tuple[GenerationRequest, ModelLoaded]] = {}
         self._counts: dict[int, tuple[str, GenerationFailed | None]] = {}
         self._base_sampling: SamplingParams | None = None
         self._max_tokens: int | None = None
@@ -193,6 +199,18 @@ class Conversations(QObject):
         self._ask(question.id, question.text)
         return True
 
+    def asked(self, message_id: str) -> GenerationRequest | None:
+        """What the loaded model was, or else would be, asked for an answer of the open chat.
+
+        One that this very model gave comes with its request id and the seed it was sampled by.
+        """
+        request, asked_of = self._asked.get(message_id, (None, None))
+        if request is not None and asked_of is self._controller.model:
+            return request
+        messages = self._current.chat.messages
+        row = next((i for i, m in enumerate(messages) if m.id == message_id), None)
+        return None if row is None else self._request(self._current.chat, row)
+
     def stop(self) -> None:
         """Stop the answer in the open chat."""
         if self.running_request:
@@ -243,26 +261,33 @@ class Conversations(QObject):
         if loaded is None:
             return
         model = self._current
-        request = GenerationRequest(
-            request_id=uuid4().hex,
-            messages=tuple(self._messages(model.chat)),
-            sampling=effective_sampling(self._settings, self.default_sampling),
-            max_tokens=self._max_tokens or self._settings.get(MAX_TOKENS),
-        )
-        answer = _Answer(model, model.begin_answer(), question_id, text)
+        request = self._request(model.chat, len(model.chat.messages))
+        given_ids = tuple(each.id for each in _spoken(model.chat.messages))
+        answer = _Answer(model, model.begin_answer(), question_id, text, given_ids)
+        self._asked[answer.message_id] = (request, loaded)
         self._answers[request.request_id] = answer
         self._last_request[model.chat.id] = request.request_id
         self.request_sent.emit(request.request_id, self._clock())
         self._controller.send(request)
         self.activity_changed.emit()
 
-    def _messages(self, chat: Chat) -> list[Message]:
+    def _request(self, chat: Chat, length: int) -> GenerationRequest:
+        """What is asked after the first `length` messages of a chat, as the settings are now."""
+        return GenerationRequest(
+            request_id=uuid4().hex,
+            messages=tuple(self._messages(chat, length)),
+            sampling=effective_sampling(self._settings, self.default_sampling),
+            max_tokens=self._max_tokens or self._settings.get(MAX_TOKENS),
+            on_context_full=self._settings.get(CONTEXT_POLICY),
+        )
+
+    def _messages(self, chat: Chat, length: int | None = None) -> list[Message]:
         """What the model is given: system prompt, questions, answers; no error rows."""
         messages = [Message("system", chat.system_prompt)] if chat.system_prompt.strip() else []
-        for each in chat.messages:
+        for each in _spoken(chat.messages[:length]):
             if each.role == "user":
                 messages.append(Message("user", each.text))
-            elif each.role == "assistant" and each.text:
+            else:
                 messages.append(Message("assistant", each.text, self._ids(each)))
         return messages
 
@@ -278,6 +303,8 @@ class Conversations(QObject):
             if isinstance(event, TokenEvent):
                 texts.setdefault(event.request_id, []).append(event.text)
                 contexts[event.request_id] = event.context_tokens
+            elif isinstance(event, ContextCut):
+                self._on_cut(event)
             elif isinstance(event, PrefillProgress):
                 self._on_prefill(event)
                 contexts[event.request_id] = event.tokens_done
@@ -303,9 +330,18 @@ class Conversations(QObject):
     def _on_prefill(self, event: PrefillProgress) -> None:
         answer = self._answers.get(event.request_id)
         if answer:
+            if not answer.is_cut:
+                answer.model.remove_divider()
             share = 100 * event.tokens_done // max(1, event.tokens_total)
             text = self.tr("Reading the prompt, {0} %").format(share)
             answer.model.set_progress(answer.message_id, text)
+
+    def _on_cut(self, event: ContextCut) -> None:
+        answer = self._answers.get(event.request_id)
+        if answer:
+            answer.is_cut = True
+            ids = (*answer.given_ids, answer.message_id)
+            tell_context_cut(answer.model, event, ids[event.dropped_messages])
 
     def _note_context(self, request_id: str, tokens: int) -> None:
         answer = self._answers.get(request_id)
@@ -324,11 +360,16 @@ class Conversations(QObject):
         loaded = self._controller.model
         if loaded is not None:
             self._ids_of[answer.message_id] = loaded.config.model_path
+        if answer.message_id in self._asked:
+            request, asked_of = self._asked[answer.message_id]
+            sampling = replace(request.sampling, seed=event.metrics.seed)
+            self._asked[answer.message_id] = (replace(request, sampling=sampling), asked_of)
         state: MessageState = _STATES.get(event.finish_reason, "done")
         stats = AnswerStats.from_metrics(event.metrics)
         answer.model.finish(answer.message_id, state, stats, event.token_ids)
         if event.finish_reason == "context_full":
-            tell_context_full(answer.model, self._controller.model)
+            policy = self._settings.get(CONTEXT_POLICY)
+            tell_context_full(answer.model, self._controller.model, policy)
         self.activity_changed.emit()
 
     def _on_failed(self, event: GenerationFailed) -> None:
@@ -363,3 +404,10 @@ class Conversations(QObject):
             self._context[chat_id] = tokens
             if model is self._current:
                 self.context_changed.emit(tokens)
+
+
+def _spoken(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
+    """Questions and answers; what the window itself says to the person is left out."""
+    for each in messages:
+        if each.role == "user" or (each.role == "assistant" and each.text):
+            yield each

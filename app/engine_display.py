@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, QTimer
 from app.actions import Actions
 from app.chat.composer import Composer
 from app.chat.view import ChatView
+from app.context_choice import policy_effect
 from app.conversations import Conversations
 from app.engine_link.controller import EngineController, EngineState
 from app.model_loading import ModelLoading
@@ -18,6 +19,7 @@ from app.model_menus import ModelMenus
 from app.run_bar import RunBar, run_values
 from app.sampling import effective_sampling
 from app.sampling_popover import SamplingPopover
+from app.settings.schema import CONTEXT_POLICY
 from app.settings.store import Settings
 from app.status_line import StatusLine
 from app.telemetry.phase_badge import BadgePhase, PhaseBadge
@@ -69,6 +71,7 @@ class EngineDisplay(QObject):
         self._on = widgets
         self._kv_used = 0
         self._context_used = 0
+        self._draft_tokens = 0
         self._figures = QTimer(self, interval=FIGURES_MS, singleShot=True)
         self._figures.timeout.connect(self._show_figures)
         controller.state_changed.connect(self.show_state)
@@ -108,6 +111,20 @@ class EngineDisplay(QObject):
             text = f"{temperature:g}" if temperature else self.tr("greedy")
         self._on.run_bar.sampling.set_value(text)
         self._on.run_bar.arrange()
+
+    def show_draft(self, tokens: int) -> None:
+        """Count the draft in the context gauge too."""
+        self._draft_tokens = tokens
+        self.show_context()
+
+    def show_context(self) -> None:
+        """Say how full the context is, and what happens when it is full."""
+        used, loaded = self._context_used, self._controller.model
+        limit = loaded.config.context_length if loaded else None
+        effect = policy_effect(self._settings.get(CONTEXT_POLICY))
+        self._on.composer.set_context(
+            used if limit else None, limit, self._draft_tokens if limit else 0, effect
+        )
 
     def show_state(self) -> None:
         """Say what is going on in the open chat, and allow what is possible now."""
@@ -196,7 +213,5 @@ class EngineDisplay(QObject):
             self._figures.start()
 
     def _show_figures(self) -> None:
-        used, loaded = self._context_used, self._controller.model
-        limit = loaded.config.context_length if loaded else None
-        self._on.composer.set_context(used if limit else None, limit)
+        self.show_context()
         self._on.status.set_kv_used(self._kv_used)

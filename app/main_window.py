@@ -37,9 +37,11 @@ from app.chat.model import ChatModel
 from app.chat.store import ChatStore
 from app.chat.view import ChatView
 from app.chat_paces import ChatPaces
+from app.context_choice import ContextPolicyMenu
 from app.conversations import Conversations
 from app.dialogs import pages
 from app.dialogs.text_page import TextPage
+from app.draft_count import DraftCount
 from app.engine_display import EngineDisplay, EngineWidgets
 from app.engine_link.controller import EngineController
 from app.file_actions import FileActions
@@ -52,6 +54,7 @@ from app.run_bar import RunBar
 from app.sampling import SAMPLING_SETTINGS
 from app.sampling_popover import SamplingPopover
 from app.settings.schema import (
+    CONTEXT_POLICY,
     RECENT_MODELS,
     SHOW_BLOCKS,
     SHOW_CHATS,
@@ -180,7 +183,7 @@ class MainWindow(QMainWindow):
         )
 
     def _make_menus(self) -> None:
-        self.menus = ModelMenus(self)
+        self.menus = ModelMenus(ContextPolicyMenu(self._settings, self), self)
         self.menus.set_recent(self._settings.get(RECENT_MODELS))
         self.actions_table = Actions(
             self,
@@ -287,6 +290,9 @@ class MainWindow(QMainWindow):
         self.display = EngineDisplay(
             self.controller, self.conversations, self.loading, self._settings, widgets, self
         )
+        draft = DraftCount(self.controller, self)
+        self.composer.draft_changed.connect(draft.set_draft)
+        draft.counted.connect(self.display.show_draft)
         self.loading.estimate_answered.connect(self.menus.show_estimate)
         self.loading.open_requested.connect(self.files.open_model_file)
         self.menus.change_requested.connect(self.loading.change)
@@ -417,6 +423,8 @@ class MainWindow(QMainWindow):
     def _on_setting_changed(self, key: str) -> None:
         if key == RECENT_MODELS.key:
             self.menus.set_recent(self._settings.get(RECENT_MODELS))
+        elif key == CONTEXT_POLICY.key:
+            self.display.show_context()
         elif key == SHOW_BLOCKS.key:
             self._show_blocks()
         elif key in (setting.key for setting in SAMPLING_SETTINGS):

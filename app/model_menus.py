@@ -40,7 +40,7 @@ class ModelMenus(QObject):
     """Fills the Weights, Cache, Device, Threads and recent menus for the loaded model.
 
     Hovering over a choice asks for its memory; the answer stands in the menu's last line, before
-    anything is loaded.
+    anything is loaded. `policy`, what happens when the context is full, stands under the lengths.
 
     Signals:
         change_requested(dict): EngineConfig fields to load the present model with.
@@ -56,8 +56,9 @@ class ModelMenus(QObject):
     recent_requested = Signal(str)
     estimate_requested = Signal(object)
 
-    def __init__(self, parent: QWidget) -> None:
+    def __init__(self, policy: QMenu, parent: QWidget) -> None:
         super().__init__(parent)
+        self._policy = policy
         self._window = parent
         self._model: ModelLoaded | None = None
         self._wanted: EngineConfig | None = None
@@ -238,6 +239,8 @@ class ModelMenus(QObject):
             action.setChecked(tokens == present)
         custom = menu.addAction(self.tr("Custom…"))
         custom.triggered.connect(self.custom_context_requested)
+        menu.addSeparator()
+        menu.addMenu(self._policy)
 
     def _group(self, menu: QMenu) -> QActionGroup:
         group = QActionGroup(menu)

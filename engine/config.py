@@ -12,10 +12,10 @@ from engine.kv_formats import KV_FORMATS
 
 WEIGHT_FORMATS = ("as-stored", "fp32", "bf16", "fp16", "int8", "int4")
 DEFAULT_CONTEXT_LENGTH = 4096
-CONTEXT_POLICIES = ("stop", "drop_turns", "slide")
 
 Role = Literal["system", "user", "assistant", "tool"]
 ContextPolicy = Literal["stop", "drop_turns", "slide"]
+CONTEXT_POLICIES: tuple[ContextPolicy, ...] = ("stop", "drop_turns", "slide")
 
 
 def _require(condition: bool, message: str) -> None:

@@ -28,6 +28,7 @@ BUTTON_GAP = 8
 ROW_GAP = 8  # above and below each row: 16 between two rows
 BLOCK_GAP = 12
 CONTROL_PADDING = 8
+RULE_GAP, SHORTEST_RULE = 12, 24
 
 
 class Target(StrEnum):
@@ -84,6 +85,7 @@ class RowGeometry:
     frame: QRect | None = None  # the bubble or the error card
     stats: QRect | None = None
     controls: tuple[tuple[Hit, QRect], ...] = field(default=())
+    rules: tuple[QRect, ...] = ()  # one pixel high, left and right of a divider's words
 
     def hit(self, position: QPoint) -> Hit | None:
         """What lies at a position of the row."""
@@ -129,6 +131,11 @@ class Widths:
     def code(self, indent: int) -> int:
         """The width of the code inside of its card."""
         return max(1, self.prose(indent) - 2 * CODE_PADDING)
+
+    @property
+    def divider_text(self) -> int:
+        """The widest words of a divider, its rules beside them."""
+        return max(1, self.column.width() - 2 * (RULE_GAP + SHORTEST_RULE))
 
     def error_text(self, buttons: Sequence[int]) -> int:
         """The width of an error's sentences beside its `buttons`, or above them when narrow."""
@@ -210,6 +217,20 @@ def notice_geometry(widths: Widths, text_height: int) -> RowGeometry:
     column = widths.column
     text = QRect(column.left(), ROW_GAP, column.width(), text_height)
     return RowGeometry(text_height + 2 * ROW_GAP, column, (PlacedBlock(text),))
+
+
+def divider_geometry(widths: Widths, text_width: int, text_height: int) -> RowGeometry:
+    """Words in the middle of the column between two rules, which reach its ends."""
+    column = widths.column
+    left = column.left() + (column.width() - text_width) // 2
+    text = QRect(left, ROW_GAP, text_width, text_height)
+    before = QRect(column.left(), text.center().y(), column.width(), 1)
+    after = QRect(before)
+    before.setRight(text.left() - RULE_GAP - 1)
+    after.setLeft(text.right() + RULE_GAP + 1)
+    return RowGeometry(
+        text_height + 2 * ROW_GAP, column, (PlacedBlock(text),), rules=(before, after)
+    )
 
 
 def _place(widths: Widths, size: BlockSize, y: int, copy_width: int) -> PlacedBlock:

@@ -24,7 +24,7 @@ class Composer(QWidget):
     Signals:
         send_requested: the text to send; call `clear` once it is accepted.
         stop_requested: the person wants the answer to end.
-        draft_changed: the draft, a moment after it was changed.
+        draft_changed: the draft; where the person changed it, a moment after.
     """
 
     send_requested = Signal(str)
@@ -67,6 +67,7 @@ class Composer(QWidget):
     def set_text(self, text: str) -> None:
         """Replace the draft, e.g. by the one of another chat."""
         self._edit.set_text(text)
+        self.draft_changed.emit(text)
         self._show_state()
 
     def clear(self) -> None:
@@ -86,9 +87,11 @@ class Composer(QWidget):
         self._ready, self._why = ready, why
         self._show_state()
 
-    def set_context(self, used: int | None, limit: int | None) -> None:
-        """Show how many tokens of the context are used; None where there is no value."""
-        self._gauge.set_context(used, limit)
+    def set_context(
+        self, used: int | None, limit: int | None, draft: int = 0, when_full: str = ""
+    ) -> None:
+        """Show how many tokens of the context are used, and how many the draft would add."""
+        self._gauge.set_context(used, limit, draft, when_full)
 
     def set_model_name(self, name: str) -> None:
         """Say in the empty field whom the message goes to."""

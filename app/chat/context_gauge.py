@@ -1,4 +1,4 @@
-"""How full the context is: a bar in the cache's colour and the two numbers."""
+"""How full the context is: a bar in the cache's colour and the two numbers, draft included."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from app.telemetry.format import count
 from app.theme import LABEL_PX, Theme
 
 BAR_WIDTH, BAR_HEIGHT = 130, 5
+DRAFT_ALPHA = 0.45
 
 
 class _Bar(QWidget):
-    """The bar alone, `share` of it filled."""
+    """The bar alone, `share` of it filled and up to `draft_share` of it lightly."""
 
     def __init__(self, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self.theme = theme
-        self.share = 0.0
+        self.share = self.draft_share = 0.0
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.setMaximumWidth(BAR_WIDTH)
         self.setMinimumWidth(24)
@@ -37,10 +38,12 @@ class _Bar(QWidget):
         radius = groove.height() / 2
         painter.setBrush(self.theme.color("line"))
         painter.drawRoundedRect(groove, radius, radius)
-        if self.share > 0:
-            groove.setWidth(max(groove.height(), groove.width() * self.share))
-            painter.setBrush(self.theme.color("kv"))
-            painter.drawRoundedRect(groove, radius, radius)
+        for share, alpha in ((self.draft_share, DRAFT_ALPHA), (self.share, 1.0)):
+            if share > 0:
+                part = QRectF(groove)
+                part.setWidth(max(groove.height(), groove.width() * share))
+                painter.setBrush(self.theme.color("kv", alpha))
+                painter.drawRoundedRect(part, radius, radius)
         painter.end()
 
 
@@ -49,6 +52,7 @@ class ContextGauge(QWidget):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._over = False
         self._title = QLabel(self.tr("Context"))
         self._bar = _Bar(theme, self)
         self._numbers = QLabel()
@@ -61,15 +65,32 @@ class ContextGauge(QWidget):
         self.set_theme(theme)
         self.set_context(None, None)
 
-    def set_context(self, used: int | None, limit: int | None) -> None:
-        """Show `used` of `limit` tokens; None where there is no value."""
-        numbers = f"{count(used)} / {count(limit)}"
-        self._numbers.setText(numbers)
+    def set_context(
+        self, used: int | None, limit: int | None, draft: int = 0, when_full: str = ""
+    ) -> None:
+        """Show `used` of `limit` tokens, the `draft` on top; None where there is no value.
+
+        `when_full` is the sentence that says what happens then.
+        """
+        total = None if used is None else used + draft
+        self._numbers.setText(f"{count(total)} / {count(limit)}")
         self._bar.share = min(1.0, used / limit) if used and limit else 0.0
+        self._bar.draft_share = min(1.0, total / limit) if total and limit else 0.0
         self._bar.update()
-        explanation = self.tr("Tokens of this chat in the context, of those it can hold: %1")
-        self.setToolTip(explanation.replace("%1", numbers))
-        self.setAccessibleName(explanation.replace("%1", numbers))
+        self._over = total is not None and limit is not None and total >= limit
+        self._show_fonts()
+        explanation = "\n".join(filter(None, (self._explain(used, limit, draft), when_full)))
+        self.setToolTip(explanation)
+        self.setAccessibleName(explanation)
+
+    def _explain(self, used: int | None, limit: int | None, draft: int) -> str:
+        known = self.tr("Tokens of this chat in the context, of those it can hold: {0} / {1}.")
+        text = known.format(count(used), count(limit))
+        if draft:
+            text += " " + self.tr("Your draft adds {0}.").format(count(draft))
+        if self._over:
+            text += " " + self.tr("That is more than fits.")
+        return text
 
     def set_title_shown(self, shown: bool) -> None:
         """Whether there is room for the word before the bar."""
@@ -79,6 +100,10 @@ class ContextGauge(QWidget):
         """Draw with other colours or sizes."""
         self._bar.theme = theme
         self._bar.update()
-        for label in (self._title, self._numbers):
-            label.setFont(theme.font(LABEL_PX + 1))
-            label.setStyleSheet(label_style(theme.muted))
+        self._show_fonts()
+
+    def _show_fonts(self) -> None:
+        theme = self._bar.theme
+        for label, loud in ((self._title, False), (self._numbers, self._over)):
+            label.setFont(theme.font(LABEL_PX + 1, bold=loud))
+            label.setStyleSheet(label_style(theme.text if loud else theme.muted))

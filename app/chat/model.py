@@ -91,6 +91,26 @@ class ChatModel(QAbstractListModel):
         """Add one quiet line, e.g. that the model was changed."""
         return self._append(ChatMessage(new_id(), "notice", text))
 
+    def show_divider(self, before_id: str, text: str, why: str) -> None:
+        """Say before a message what the model no longer sees; a chat has one such divider."""
+        row = self._divider_row()
+        if row is not None and row + 1 == self._row(before_id):
+            self.message(row).text, self.message(row).why = text, why
+            self._changed(row, ChatRole.TEXT)
+        else:
+            self.remove_divider()
+            self._insert(self._row(before_id), ChatMessage(new_id(), "divider", text, why=why))
+        self.chat_changed.emit()
+
+    def remove_divider(self) -> None:
+        """The model sees the whole chat again."""
+        row = self._divider_row()
+        if row is not None:
+            self.beginRemoveRows(_NO_PARENT, row, row)
+            del self._chat.messages[row]
+            self.endRemoveRows()
+            self.chat_changed.emit()
+
     def append_text(self, message_id: str, delta: str) -> None:
         """Add to a streaming answer."""
         row = self._row(message_id)
@@ -136,6 +156,15 @@ class ChatModel(QAbstractListModel):
         self.chat_changed.emit()
         return message.id
 
+    def _insert(self, row: int, message: ChatMessage) -> None:
+        self.beginInsertRows(_NO_PARENT, row, row)
+        self._chat.messages.insert(row, message)
+        self.endInsertRows()
+
+    def _divider_row(self) -> int | None:
+        rows = (row for row, each in enumerate(self._chat.messages) if each.role == "divider")
+        return next(rows, None)
+
     def _row(self, message_id: str) -> int:
         # From the end: what changes is nearly always the newest message.
         for row in range(len(self._chat.messages) - 1, -1, -1):
@@ -154,6 +183,7 @@ class ChatModel(QAbstractListModel):
             "assistant": self.tr("Answer"),
             "error": self.tr("Error"),
             "notice": self.tr("Notice"),
+            "divider": self.tr("Notice"),
         }[message.role]
         return " ".join(_filled(f"{speaker}:", message.text, message.why, message.next_step))
 
@@ -177,6 +207,8 @@ class ChatModel(QAbstractListModel):
         match role:
             case Qt.ItemDataRole.AccessibleTextRole:
                 return self._accessible_text(message)
+            case Qt.ItemDataRole.ToolTipRole:
+                return message.why if message.role == "divider" else None
             case Qt.ItemDataRole.AccessibleDescriptionRole:
                 return plain_text(stats_items(message.stats, message.state))
             case ChatRole.ROLE:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from PySide6.QtCore import QCoreApplication
+from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtGui import QFontMetrics, QTextDocument
 
 from app.chat.bubble_layout import (
@@ -16,6 +17,7 @@ from app.chat.bubble_layout import (
     Widths,
     answer_geometry,
     bubble_geometry,
+    divider_geometry,
     error_geometry,
     notice_geometry,
 )
@@ -152,6 +154,8 @@ class RowContentCache:
                 return self._error(message, widths)
             case "notice":
                 return self._notice(message, widths)
+            case "divider":
+                return self._divider(message, widths)
 
     def _bubble(self, message: ChatMessage, widths: Widths) -> RowContent:
         document = bubble_document(message.text, self._theme, widths.bubble_text, LONGEST_BUBBLE)
@@ -210,6 +214,16 @@ class RowContentCache:
         document = plain_document(message.text, font, widths.prose(0))
         geometry = notice_geometry(widths, text_height(document))
         return RowContent((TextBlock(document, "faint"),), geometry)
+
+    def _divider(self, message: ChatMessage, widths: Widths) -> RowContent:
+        font = self._theme.font(LABEL_PX + 1)
+        document = plain_document(message.text, font, widths.divider_text)
+        centred = document.defaultTextOption()
+        centred.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        document.setDefaultTextOption(centred)
+        document.setTextWidth(math.ceil(document.idealWidth()))
+        geometry = divider_geometry(widths, int(document.textWidth()), text_height(document))
+        return RowContent((TextBlock(document, "muted"),), geometry)
 
     def _control_width(self, target: Target) -> int:
         metrics = QFontMetrics(self._theme.font(LABEL_PX + 1))

@@ -66,6 +66,8 @@ class RowPainter:
         geometry = content.geometry
         if geometry.frame:
             self._frame(message, geometry.frame)
+        for rule in geometry.rules:
+            self._painter.fillRect(rule, self._theme.color("kv"))
         for number, (block, place) in enumerate(zip(content.blocks, geometry.blocks, strict=True)):
             if block.code and place.card:
                 self._code_card(

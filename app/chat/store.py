@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from engine.events import FinishReason, RequestMetrics
 
-MessageRole = Literal["user", "assistant", "error", "notice"]
+MessageRole = Literal["user", "assistant", "error", "notice", "divider"]
 MessageState = Literal["streaming", "done", "stopped", "failed"]
 
 SCHEMA_VERSION = 1
@@ -54,6 +54,7 @@ class ChatMessage:
 
     `token_ids` are the ids the engine sampled: given back, the next turn re-uses the cache.
     An error row says what happened in `text`, then `why` and `next_step`, and offers `actions`.
+    A divider says what the model does not see of the rows above it, and `why`.
     `progress` stands in place of the text before the first token; `revision` grows with each
     change of what is shown. Neither is saved.
     """

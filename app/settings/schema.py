@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from engine.config import WEIGHT_FORMATS
+from engine.config import CONTEXT_POLICIES, WEIGHT_FORMATS, ContextPolicy
 from engine.kv_formats import KV_FORMATS
 
 T = TypeVar("T")
@@ -75,6 +75,14 @@ KV: Setting[str] = Setting(
 CONTEXT: Setting[int | None] = Setting(
     "context", int, None, "Context length", "In tokens; none leaves it to the engine.", minimum=16
 )
+CONTEXT_POLICY: Setting[ContextPolicy] = Setting(
+    "context_policy",
+    str,
+    "stop",
+    "When the context is full",
+    "Stop, drop the oldest turns, or keep the first tokens and a sliding window.",
+    choices=CONTEXT_POLICIES,
+)
 DEVICE: Setting[str] = Setting("device", str, "auto", "Device", "auto, cpu, cuda or cuda:N.")
 THREADS: Setting[int | None] = Setting(
     "threads", int, None, "Threads", "CPU threads; none is all cores.", minimum=1, maximum=1024
@@ -139,6 +147,7 @@ SCHEMA: tuple[Setting[Any], ...] = (
     WEIGHTS,
     KV,
     CONTEXT,
+    CONTEXT_POLICY,
     DEVICE,
     THREADS,
     TEMPERATURE,

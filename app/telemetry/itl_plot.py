@@ -151,7 +151,9 @@ class ItlPlot(PlotPanel):
         for row in rows + 1:  # the first token has no latency
             itl_ms = float(tokens["itl_ms"][row])
             label = milliseconds(itl_ms).text
-            if model.shared_step(int(tokens["step_id"][row])):
+            if int(row) in trace.slid_rows:
+                label = self.tr("%1, context slid").replace("%1", label)
+            elif model.shared_step(int(tokens["step_id"][row])):
                 label = self.tr("%1, other chat joined").replace("%1", label)
             late.append(LateToken(float(tokens["t_s"][row]), itl_ms, label))
         return tuple(late)

@@ -8,6 +8,7 @@ import numpy as np
 
 from app.telemetry.series import Series
 from engine.events import (
+    ContextCut,
     FinishReason,
     GenerationFailed,
     GenerationFinished,
@@ -18,14 +19,17 @@ from engine.events import (
 )
 
 RunPhase = Literal["idle", "prefill", "decode"]
-RequestEvent = PrefillProgress | PrefillDone | TokenEvent | GenerationFinished | GenerationFailed
+RequestEvent = (
+    ContextCut | PrefillProgress | PrefillDone | TokenEvent | GenerationFinished | GenerationFailed
+)
 
 
 class RequestTrace:
     """The growing record of one request. Knows no Qt; times are seconds from `t_send_ns`.
 
     `tokens`: t_s, itl_ms (NaN for the first), step_id. `kv`: t_s, used, allocated (bytes).
-    `paint`: paint_ms a token, in order. `kv_bytes_reserved` and `pool_tokens` are those of the
+    `paint`: paint_ms a token, in order. `slid_rows`: rows of `tokens` that waited for a context
+    that slid to be computed again. `kv_bytes_reserved` and `pool_tokens` are those of the
     model that was loaded when the request was sent.
     """
 
@@ -45,6 +49,7 @@ class RequestTrace:
         self.tokens = Series("t_s", "itl_ms", "step_id")
         self.kv = Series("t_s", "used", "allocated")
         self.paint = Series("paint_ms")
+        self.slid_rows: set[int] = set()
         self.tokens_done = 0
         self.tokens_total: int | None = None
         self.cached_tokens = 0
@@ -60,6 +65,8 @@ class RequestTrace:
     def handle(self, event: RequestEvent) -> None:
         """Take in one event of this request."""
         match event:
+            case ContextCut():
+                self.slid_rows.add(len(self.tokens))
             case PrefillProgress():
                 self._on_progress(event)
             case PrefillDone():

@@ -13,6 +13,7 @@ from app.telemetry.request_trace import RequestTrace, RunPhase
 from app.telemetry.series import Array, Series
 from engine.events import (
     BlockMap,
+    ContextCut,
     Event,
     GenerationFailed,
     GenerationFinished,
@@ -82,6 +83,10 @@ class TelemetryModel(QObject):
         """The person pressed Send: select this request and start its wait."""
         self.select(self._begin(request_id, t_ns).request_id)
 
+    def note_request(self, request_id: str, t_ns: int) -> None:
+        """A request that is not part of a chat was sent: the panels stay where they are."""
+        self._begin(request_id, t_ns)
+
     def handle_events(self, events: Sequence[Event | LoadEvent]) -> None:
         """Take in what the engine said, in order."""
         for event in events:
@@ -90,7 +95,7 @@ class TelemetryModel(QObject):
                     self._note_step(event)
                 case PrefillProgress() | PrefillDone() | TokenEvent():
                     self._trace_of(event.request_id, event.t_send_ns).handle(event)
-                case GenerationFinished() | GenerationFailed():
+                case ContextCut() | GenerationFinished() | GenerationFailed():
                     if trace := self._traces.get(event.request_id):
                         trace.handle(event)
                 case ModelLoaded():

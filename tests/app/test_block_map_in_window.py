@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pytestqt.qtbot import QtBot
 
-from app.settings.schema import SHOW_BLOCKS
+from app.settings.schema import CONTEXT_POLICY, SHOW_BLOCKS
 from app.telemetry.block_grid import BlockGrid
 from engine.config import EngineConfig
-from engine.events import LoadFailed
+from engine.events import BlockMap, Event, LoadFailed
 from tests.app.conftest import MakeProgram
 from tests.fakes.fake_session import Script
-from tests.fakes.window import FakeProgram, wait_until
+from tests.fakes.window import MODEL, FakeProgram, wait_until
 
 SYSTEM = "Answer in a few plain words and say when you do not know. " * 6
 
@@ -77,6 +77,27 @@ def test_open_chat_decides_what_stands_out(qtbot: QtBot, make_program: MakeProgr
     wait_until(lambda: grid(program).grab().toImage() != first)
     chats.select(chats.library.chats[0].id)
     wait_until(lambda: grid(program).grab().toImage() == first)
+
+
+def test_a_sliding_answer_gives_blocks_back(qtbot: QtBot, make_program: MakeProgram) -> None:
+    """A context of 32 blocks keeps 20 of them when it slides, and the map says so."""
+    program = make_program(Script(answer="word " * 560))
+    program.settings.set(CONTEXT_POLICY, "slide")
+    program.window.loading.load(EngineConfig(MODEL, context_length=512))
+    wait_until(lambda: program.controller.model is not None)
+    used: list[int] = []
+
+    def note(events: list[Event]) -> None:
+        maps = [event for event in events if isinstance(event, BlockMap)]
+        used.extend(sum(each.groups[0].used) for each in maps)
+
+    program.controller.events_received.connect(note)
+    assert program.window.conversations.send("why?")
+    wait_until(lambda: not program.controller.active_requests)
+    assert max(used) > 28
+    fullest = used.index(max(used))
+    assert 20 <= used[fullest + 1] < 24
+    assert used[-1] == 0, "it has ended"
 
 
 def test_map_is_switched_from_the_menu(qtbot: QtBot, make_program: MakeProgram) -> None:

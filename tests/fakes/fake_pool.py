@@ -40,6 +40,17 @@ class FakePool:
         if sampled is not None:
             sequence.token_ids.append(sampled)
 
+    def slide(self, request_id: str, num_first: int, num_last: int) -> None:
+        """Keep so many of a request's first and last tokens and compute them anew, in chunks."""
+        sequence = self._sequences.get(request_id)
+        if sequence is None:
+            return
+        sequence.drop_between(num_first, num_last)
+        self._blocks.restart(sequence)
+        kept = num_first + num_last
+        for computed in (*range(CHUNK, kept, CHUNK), kept):
+            self.advance(request_id, computed)
+
     def end(self, request_id: str) -> None:
         """Take a request's blocks back; what they hold stays known."""
         sequence = self._sequences.pop(request_id, None)

@@ -22,7 +22,9 @@ from engine.config import (
     Message,
     ModelInfo,
 )
+from engine.context_policy import answer_room, drop_turns, kept_when_sliding
 from engine.events import (
+    ContextCut,
     Event,
     FinishReason,
     GenerationFailed,
@@ -100,12 +102,17 @@ class _Running:
     pieces: list[str]
     prefilled: int = 0
     token_times_ns: list[int] = field(default_factory=list)
+    dropped_tokens: int = 0
     first_scheduled_ns: int | None = None
     prefill_end_ns: int | None = None
 
+    def piece(self, index: int) -> str:
+        """A token's text; whoever ignores the end hears the answer again."""
+        return self.pieces[index % len(self.pieces)]
+
     @property
     def context_tokens(self) -> int:
-        return self.prefilled + len(self.token_times_ns)
+        return self.prefilled + len(self.token_times_ns) - self.dropped_tokens
 
 
 class FakeSession:
@@ -125,7 +132,7 @@ class FakeSession:
         self._stop_loading = threading.Event()
         self._cancelled: set[str] = set()
         self._running: list[_Running] = []
-        self._failed: deque[GenerationFailed] = deque()
+        self._pending: deque[GenerationFailed | ContextCut] = deque()
         self._loaded: ModelLoaded | None = None
         self._clock = clock or FakeClock()
         self._step_id = 0
@@ -207,8 +214,9 @@ class FakeSession:
             return
         if self.script.generation_failure:
             failure = self.script.generation_failure
-            self._failed.append(replace(failure, request_id=request.request_id))
+            self._pending.append(replace(failure, request_id=request.request_id))
             return
+        request = self._without_old_turns(request)
         prompt_ids = _prompt_ids(request)
         limit = self._loaded.config.context_length or 0
         if len(prompt_ids) >= limit:
@@ -229,15 +237,15 @@ class FakeSession:
         self._note_thread()
         if self.script.raise_in_step:
             raise self.script.raise_in_step
-        events: list[Event] = list(self._failed)
-        self._failed.clear()
+        events: list[Event] = list(self._pending)
+        self._pending.clear()
         events += self._finish_cancelled()
         for running in list(self._running):
             events += self._advance(running)
         return events + self._tell_blocks(events)
 
     def has_work(self) -> bool:
-        return bool(self._running or self._failed)
+        return bool(self._running or self._pending)
 
     def generate(self, request: GenerationRequest) -> Iterator[Event]:
         if self.has_work():
@@ -297,9 +305,41 @@ class FakeSession:
         self._loaded = replace(loaded, blocks=self._pool.map(self._clock.now_ns))
         yield self._loaded
 
+    def _without_old_turns(self, request: GenerationRequest) -> GenerationRequest:
+        limit = self._loaded.config.context_length if self._loaded else None
+        if request.on_context_full != "drop_turns" or not request.messages or limit is None:
+            return request
+        room = answer_room(limit, request.max_tokens)
+        before = self.count_tokens(request.messages)
+        kept, dropped = drop_turns(request.messages, self.count_tokens, limit - room)
+        after = self.count_tokens(kept)
+        if dropped:
+            now = self._clock.now_ns
+            self._pending.append(
+                ContextCut(request.request_id, now, dropped, before - after, 0, after)
+            )
+        return replace(request, messages=kept)
+
+    def _slide(self, running: _Running, limit: int) -> ContextCut:
+        first, last = kept_when_sliding(limit)
+        running.dropped_tokens += limit - first - last
+        self._pool.slide(running.request.request_id, first, last)
+        gone = first + running.dropped_tokens
+        spoken = [m for m in running.request.messages if m.role != "system"]
+        messages = sum(self.count_tokens(spoken[: n + 1]) <= gone for n in range(len(spoken)))
+        self._spend((first + last) / self.script.prefill_tok_s)
+        return ContextCut(
+            running.request.request_id,
+            self._clock.now_ns,
+            messages,
+            running.dropped_tokens,
+            first,
+            last,
+        )
+
     def _fail(self, request: GenerationRequest, what: str, why: str, next_step: str) -> None:
         failure = GenerationFailed(request.request_id, self._clock.now_ns, what, why, next_step)
-        self._failed.append(failure)
+        self._pending.append(failure)
 
     def _finish_cancelled(self) -> list[Event]:
         stopped = [r for r in self._running if r.request.request_id in self._cancelled]
@@ -364,14 +404,20 @@ class FakeSession:
         if self._held(hold is not None and len(running.token_times_ns) >= hold):
             return []
         late = 2.4 if self._random.random() < 0.01 else 1.0
-        seconds = self._spend(self.script.itl_ms * self._random.gauss(1.0, 0.035) * late / 1e3)
+        noise = self._random.gauss(1.0, 0.035) * late
+        if not running.request.use_cache:
+            tokens = running.context_tokens
+            seconds = self._spend(tokens / self.script.prefill_tok_s * noise)
+            step = self._stats("prefill", tokens, seconds)
+            return [*self._token(running, step.step_id), step]
+        seconds = self._spend(self.script.itl_ms * noise / 1e3)
         step = self._stats("decode", 1, seconds)
         return [*self._token(running, step.step_id), step]
 
     def _token(self, running: _Running, step_id: int) -> list[Event]:
         index = len(running.token_times_ns)
         before = running.token_times_ns[-1] if index else None
-        token_id = _token_id(running.pieces[index])
+        token_id = _token_id(running.piece(index))
         self._pool.advance(running.request.request_id, running.context_tokens, token_id)
         running.token_times_ns.append(self._clock.now_ns)
         token = TokenEvent(
@@ -379,7 +425,7 @@ class FakeSession:
             step_id,
             index,
             token_id,
-            running.pieces[index],
+            running.piece(index),
             self._clock.now_ns,
             running.t_send_ns,
             (self._clock.now_ns - before) / 1e6 if before is not None else None,
@@ -387,11 +433,13 @@ class FakeSession:
             *_kv_bytes(running),
         )
         reason = self._finish_reason(running)
+        if reason == "context_full" and running.request.on_context_full == "slide":
+            return [token, self._slide(running, running.context_tokens)]
         return [token, self._finish(running, reason)] if reason else [token]
 
     def _finish_reason(self, running: _Running) -> FinishReason | None:
         done = len(running.token_times_ns)
-        if done == len(running.pieces):
+        if done == len(running.pieces) and not running.request.ignore_eos:
             return "stop"
         if running.request.max_tokens is not None and done >= running.request.max_tokens:
             return "length"
@@ -411,7 +459,7 @@ class FakeSession:
             reason,
             "",
             tuple(range(running.prompt_tokens)),
-            tuple(_token_id(piece) for piece in running.pieces[:done]),
+            tuple(_token_id(running.piece(index)) for index in range(done)),
             request_metrics(
                 self._loaded,
                 running.request,

@@ -216,6 +216,7 @@ def request_metrics(
         kv_bytes_reserved=loaded.kv_bytes_reserved,
         threads=loaded.threads,
         warmup_s=loaded.warmup_s,
+        use_cache=request.use_cache,
     )
 
 

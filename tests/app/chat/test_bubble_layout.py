@@ -18,6 +18,7 @@ from app.chat.bubble_layout import (
     Widths,
     answer_geometry,
     bubble_geometry,
+    divider_geometry,
     error_geometry,
     notice_geometry,
 )
@@ -139,3 +140,20 @@ def test_a_notice_is_one_quiet_row() -> None:
     geometry = notice_geometry(Widths(700), 16)
     assert geometry.blocks[0].text.height() == 16
     assert not geometry.controls
+
+
+@given(_widths, st.integers(1, 3000), st.integers(1, 60))
+def test_a_divider_reaches_both_ends(widths: Widths, text_width: int, height: int) -> None:
+    """Its words stand in the middle, a rule on either side at half their height."""
+    geometry = divider_geometry(widths, min(text_width, widths.divider_text), height)
+    [words] = geometry.blocks
+    before, after = geometry.rules
+    assert before.left() == geometry.column.left()
+    assert after.right() == geometry.column.right()
+    assert abs(before.width() - after.width()) <= 1
+    assert before.width() >= 24
+    for rule in geometry.rules:
+        assert rule.height() == 1
+        assert rule.top() == words.text.center().y()
+        assert not rule.intersects(words.text)
+    _assert_apart_and_inside(geometry)

@@ -158,12 +158,13 @@ def test_any_draft_comes_back_as_it_was(composer: Composer, text: str) -> None:
 
 
 def test_the_draft_is_told_after_a_moment(composer: Composer, qtbot: QtBot) -> None:
-    """What was typed is reported once it pauses; what the program sets is not."""
+    """What was typed is reported once it pauses, what the program sets at once."""
     with qtbot.waitSignal(composer.draft_changed) as changed:
         qtbot.keyClicks(_edit(composer), "abc")
     assert changed.args == ["abc"]
-    with qtbot.assertNotEmitted(composer.draft_changed, wait=200):
+    with qtbot.waitSignal(composer.draft_changed) as changed:
         composer.set_text("of another chat")
+    assert changed.args == ["of another chat"]
 
 
 def test_the_gauge_says_tokens(composer: Composer) -> None:
@@ -193,3 +194,20 @@ def test_nothing_is_clipped(qtbot: QtBot, width: int, scale: float) -> None:
     assert hint.fontMetrics().horizontalAdvance(hint.text()) <= hint.width()
     assert _button(composer, "Send").width() >= _button(composer, "Send").sizeHint().width()
     assert _button(composer, "Send").geometry().right() <= composer.contentsRect().right()
+
+
+def test_the_gauge_counts_the_draft(composer: Composer) -> None:
+    """It is part of the number, a lighter part of the bar, and told with what a full one does."""
+    gauge = composer._gauge
+    composer.set_context(1000, 4096, 96, "Then the answer ends.")
+    assert gauge._numbers.text() == "1,096 / 4,096"
+    assert gauge._bar.share == pytest.approx(1000 / 4096)
+    assert gauge._bar.draft_share == pytest.approx(1096 / 4096)
+    assert "Your draft adds 96." in gauge.toolTip()
+    assert gauge.toolTip().endswith("Then the answer ends.")
+    assert "more than fits" not in gauge.toolTip()
+    assert not gauge._numbers.font().bold()
+    composer.set_context(1000, 4096, 4000, "")
+    assert gauge._bar.draft_share == 1.0
+    assert "more than fits" in gauge.toolTip()
+    assert gauge._numbers.font().bold()

@@ -90,3 +90,23 @@ def test_the_first_user_message_names_the_chat(model: ChatModel) -> None:
     """A chat made by sending gets its title at once."""
     model.append_user("Why is the first token slow?")
     assert model.chat.title == "Why is the first token slow?"
+
+
+def test_one_divider_moves_through_the_chat(
+    model: ChatModel, qtmodeltester: ModelTester, qtbot: QtBot
+) -> None:
+    """It stands before a message, is there once, has a tooltip, and goes without a trace."""
+    qtmodeltester.check(model)
+    model.append_user("one")
+    first = model.begin_answer()
+    second = model.append_user("two")
+    model.show_divider(first, "gone", "because")
+    assert [m.role for m in model.chat.messages] == ["user", "divider", "assistant", "user"]
+    assert _value(model, 1, Qt.ItemDataRole.ToolTipRole) == "because"
+    with qtbot.waitSignal(model.dataChanged):
+        model.show_divider(first, "more is gone", "because")
+    model.show_divider(second, "even more", "because")
+    assert [m.text for m in model.chat.messages] == ["one", "", "even more", "two"]
+    model.remove_divider()
+    model.remove_divider()
+    assert [m.role for m in model.chat.messages] == ["user", "assistant", "user"]
