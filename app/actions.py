@@ -83,6 +83,13 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                 QT_TRANSLATE_NOOP("Actions", "&Copy answer"),
                 ("Ctrl+Shift+C",),
             ),
+            ActionSpec(
+                "chat.compare_cache",
+                QT_TRANSLATE_NOOP("Actions", "Compare with the cache &off…"),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "The same prompt again without the KV cache, beside the answer's run"
+                ),
+            ),
             SEPARATOR,
             ActionSpec("chat.rename", QT_TRANSLATE_NOOP("Actions", "Re&name"), ("Ctrl+Shift+R",)),
             ActionSpec(

@@ -29,6 +29,7 @@ from PySide6.QtWidgets import (
 from app import folders
 from app.actions import Actions
 from app.appearance import Appearance
+from app.cache_comparison.opening import CacheComparisons
 from app.cards import CardAction, CardStack, CardText
 from app.chat.chats_list import ChatsList
 from app.chat.composer import Composer
@@ -170,6 +171,9 @@ class MainWindow(QMainWindow):
         self.planner = PlannerLink(
             self, self._appearance, self._settings, self.controller, self.loading
         )
+        self.comparisons = CacheComparisons(
+            self, self._appearance, self.conversations, self.controller, self.telemetry.model
+        )
         self._themed = (
             self.chats_list,
             self.chat_view,
@@ -228,6 +232,7 @@ class MainWindow(QMainWindow):
             "chat.stop": self.conversations.stop,
             "chat.regenerate": self.conversations.regenerate,
             "chat.copy_answer": self.chat_view.copy_last_answer,
+            "chat.compare_cache": self.comparisons.open,
             "chat.rename": self._rename_chat,
             "chat.delete": self._delete_chat,
             "model.starter": self.loading.open_starter,
@@ -311,6 +316,7 @@ class MainWindow(QMainWindow):
         self.composer.send_requested.connect(self._send)
         self.composer.stop_requested.connect(chats.stop)
         view.regenerate_requested.connect(chats.regenerate)
+        view.compare_requested.connect(self.comparisons.open)
         view.action_requested.connect(self._on_chat_action)
         view.example_chosen.connect(self._on_example)
         self.chats_list.new_requested.connect(chats.new_chat)

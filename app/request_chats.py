@@ -19,7 +19,7 @@ class RequestChats(QObject):
         conversations.request_sent.connect(self._note)
 
     def chat_of(self, request_id: str) -> ChatOfRequest | None:
-        """The chat of a request, None if it was deleted or is not of this session."""
+        """The chat of a request; None if that was deleted or there never was one."""
         chat_id = self._chat_ids.get(request_id)
         model = self._conversations.library.model(chat_id) if chat_id else None
         if model is None:

@@ -38,6 +38,7 @@ class Target(StrEnum):
     COPY_CODE = "copy code"
     COPY = "copy"
     REGENERATE = "regenerate"
+    COMPARE = "compare"
     ACTION = "action"
 
 

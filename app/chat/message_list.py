@@ -44,11 +44,13 @@ class MessageList(QListView):
 
     Signals:
         regenerate_requested: the message id of the answer to make anew.
+        compare_requested: that of the answer to compare with the cache off.
         action_requested: the id of an error card's action.
         following_changed: whether the list follows the newest text.
     """
 
     regenerate_requested = Signal(str)
+    compare_requested = Signal(str)
     action_requested = Signal(str)
     following_changed = Signal(bool)
 
@@ -202,6 +204,8 @@ class MessageList(QListView):
                     self._copy(code.text, Spot(message.id, hit))
             case Target.REGENERATE:
                 self.regenerate_requested.emit(message.id)
+            case Target.COMPARE:
+                self.compare_requested.emit(message.id)
             case Target.ACTION:
                 self.action_requested.emit(message.actions[hit.number].id)
             case Target.TEXT:

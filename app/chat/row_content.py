@@ -75,6 +75,8 @@ def control_label(target: Target) -> str:
     """The words on a control of a row."""
     if target is Target.REGENERATE:
         return translate("ChatDelegate", "Regenerate")
+    if target is Target.COMPARE:
+        return translate("ChatDelegate", "Compare with the cache off…")
     return translate("ChatDelegate", "Copy")
 
 

@@ -23,4 +23,6 @@ def row_entries(index: Index, content: RowContent, hit: Hit | None) -> list[tupl
             entries.append((label, Hit(Target.COPY_CODE, number)))
     if can_regenerate(index):
         entries.append((control_label(Target.REGENERATE), Hit(Target.REGENERATE)))
+    if message_of(index).stats is not None:
+        entries.append((control_label(Target.COMPARE), Hit(Target.COMPARE)))
     return entries

@@ -24,11 +24,13 @@ class ChatView(QWidget):
 
     Signals:
         regenerate_requested: the message id of the answer to make anew.
+        compare_requested: that of the answer to compare with the cache off.
         action_requested: the id of an error card's action.
         example_chosen: the text of an example prompt.
     """
 
     regenerate_requested = Signal(str)
+    compare_requested = Signal(str)
     action_requested = Signal(str)
     example_chosen = Signal(str)
 
@@ -47,6 +49,7 @@ class ChatView(QWidget):
         self._lay_out()
         self._list.installEventFilter(self)
         self._list.regenerate_requested.connect(self.regenerate_requested)
+        self._list.compare_requested.connect(self.compare_requested)
         self._list.action_requested.connect(self.action_requested)
         self._list.following_changed.connect(self._show_what_fits)
         self.empty_state.example_chosen.connect(self.example_chosen)

@@ -184,7 +184,7 @@ def _state(cells: Cells, cell: int) -> str:
 
 def _name(request_id: str, chat_of: ChatLookup) -> str:
     chat = chat_of(request_id)
-    return f"“{chat.title}”" if chat else translate("BlockMap", "a deleted chat")
+    return f"“{chat.title}”" if chat else translate("BlockMap", "a deleted chat or a comparison")
 
 
 def _filled(text: str, *values: str) -> str:

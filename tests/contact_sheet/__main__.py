@@ -19,6 +19,7 @@ from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtWidgets import QApplication
 
 from app.appearance import ThemeChoice
+from app.cache_comparison.dialog import ComparisonDialog
 from app.model_library.job_dialog import JobDialog
 from app.model_library.picker import ModelPicker
 from app.planner.dialog import MemoryPlanner
@@ -58,10 +59,11 @@ def _with_dialog(program: FakeProgram) -> QPixmap:
         painter = QPainter(picture)
         painter.drawPixmap(program.window.mapFromGlobal(menu.pos()), menu.grab())
         painter.end()
-    dialogs: list[ModelPicker | JobDialog | MemoryPlanner] = []
+    dialogs: list[ModelPicker | JobDialog | MemoryPlanner | ComparisonDialog] = []
     dialogs += program.window.findChildren(ModelPicker)
     dialogs += program.window.findChildren(JobDialog)
     dialogs += program.window.findChildren(MemoryPlanner)
+    dialogs += program.window.findChildren(ComparisonDialog)
     for dialog in dialogs:
         dialog.fit_into(program.window.size())
         settle(60)

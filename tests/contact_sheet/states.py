@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QApplication
 from app import folders
 from app.appearance import ThemeChoice
 from app.chat.store import Chat, ChatMessage, ChatStore, new_id
-from engine.config import EngineConfig
+from app.settings.schema import CONTEXT_POLICY
+from engine.config import ContextPolicy, EngineConfig
 from engine.session import EngineError
 from tests.contact_sheet import finding, planning
 from tests.fakes.fake_session import Script
@@ -154,6 +155,38 @@ def _long_context(program: FakeProgram) -> None:
     program.sample(92.0)
 
 
+def _compare(program: FakeProgram) -> None:
+    """The comparison of an answer, as far as the script lets it go."""
+    program.load()
+    _ask(program, QUESTION)
+    dialog = program.window.comparisons.open()
+    assert dialog is not None
+    dialog.start.click()
+    wait_until(lambda: not dialog.run.is_running)
+
+
+def _compare_half(program: FakeProgram) -> None:
+    program.load()
+    _ask(program, QUESTION)
+    dialog = program.window.comparisons.open()
+    assert dialog is not None
+    program.session.script.hold_decode_at = 90
+    dialog.start.click()
+    wait_until(lambda: len(dialog.run.uncached_ms) == 89)
+
+
+def _filled(program: FakeProgram, policy: ContextPolicy, context: int) -> None:
+    """Several turns in a context too short for them."""
+    program.settings.set(CONTEXT_POLICY, policy)
+    program.window.loading.load(EngineConfig(MODEL, context_length=context))
+    wait_until(lambda: program.controller.model is not None)
+    program.session.script.answer = SHORT_ANSWER
+    for question in (QUESTION, SECOND_QUESTION, "Which of the two grows faster?"):
+        _ask(program, question)
+    program.window.composer.set_text("And how would a longer context change that?")
+    settle(100)
+
+
 def _send(program: FakeProgram, text: str) -> None:
     assert program.window.conversations.send(text)
     program.sample(96.0)
@@ -210,5 +243,12 @@ STATES = (
     State("blocks-shared", "Two chats that share a prefix", Script(hold_decode_at=30), _sharing),
     State("blocks-windows", "A model with windows", Script(windows=(128,)), _decoding),
     State("blocks-many", "Thousands of blocks", Script(), _long_context),
+    State("cache-off", "With the cache and without", Script(), _compare),
+    State("cache-off-running", "Without the cache, running", Script(), _compare_half),
+    State("context-stop", "Context full: stop", Script(), lambda p: _filled(p, "stop", 240)),
+    State(
+        "context-drop", "Oldest turns dropped", Script(), lambda p: _filled(p, "drop_turns", 240)
+    ),
+    State("context-slide", "Sliding window", Script(), lambda p: _filled(p, "slide", 256)),
     State("two-chats", "Two chats generating", Script(hold_decode_at=30), _two_chats),
 )

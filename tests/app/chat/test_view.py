@@ -243,9 +243,14 @@ def test_the_menu_of_a_row_offers_all_that_the_mouse_can(view: ChatView, qtbot: 
         "Copy",
         "Copy code (python)",
         "Regenerate",
+        "Compare with the cache off…",
     ]
+    regenerate, compare = menu.actions()[-2:]
     with qtbot.waitSignal(view.regenerate_requested) as requested:
-        menu.actions()[-1].trigger()
+        regenerate.trigger()
+    assert requested.args == [answer]
+    with qtbot.waitSignal(view.compare_requested) as requested:
+        compare.trigger()
     assert requested.args == [answer]
     menu.close()
 

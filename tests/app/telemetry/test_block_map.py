@@ -144,7 +144,8 @@ def test_a_block_is_described() -> None:
     assert texts == [
         "Block 1: shared (a common prefix)\n“Why 100%2?”, “Letter”\n16 of 16 tokens",
         "Block 4: used\n“Letter”\n5 of 16 tokens",
-        "Block 5: cached (kept for a prompt that begins alike)\na deleted chat\n16 of 16 tokens",
+        "Block 5: cached (kept for a prompt that begins alike)\n"
+        "a deleted chat or a comparison\n16 of 16 tokens",
         "Block 8: free\n0 of 16 tokens",
     ]
 
@@ -153,7 +154,7 @@ def test_many_blocks_are_described() -> None:
     """A cell of several says how many there are of each."""
     text = describe(MAP, merge(GROUP, 3), 1, CHATS.get)
     assert text.startswith("Blocks 4 to 6: 1 used, 1 cached (")
-    assert "1 free\n“Letter”, a deleted chat\n21 of 48 tokens" in text
+    assert "1 free\n“Letter”, a deleted chat or a comparison\n21 of 48 tokens" in text
 
 
 def test_the_line_says_what_is_wasted() -> None:

@@ -1,0 +1,1 @@
+"""The same prompt with and without the KV cache, side by side."""

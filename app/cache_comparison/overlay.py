@@ -1,0 +1,117 @@
+"""Both runs' latencies over the number of the token: flat against rising."""
+
+from __future__ import annotations
+
+import numpy as np
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QFontMetricsF, QPainter, QPaintEvent, QPolygonF
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from app.telemetry.pixel_items import make_pen
+from app.telemetry.plot_area import RIGHT_MARGIN
+from app.telemetry.plot_header import LegendEntry
+from app.telemetry.scales import axis_top, covered, thin_by_mean, tick_labels, ticks
+from app.telemetry.series import Array
+from app.theme import LABEL_PX, Theme
+
+LINE_PX = 2.0
+LABEL_GAP = 8
+NUM_TICKS = 5
+MOST_POINTS = 240
+HEADROOM = 1.08
+EMPTY_TOP_MS = 10.0
+TICK_ROOM = 90  # px between two ticks of the token axis
+EMPTY: Array = np.empty(0)
+RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+
+
+class LatencyOverlay(QWidget):
+    """A solid line with the cache and a dashed one without; `legend` names them."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._num_tokens = 2
+        self._cached = self._uncached = EMPTY
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setMinimumSize(240, 140)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Draw with other colours or sizes."""
+        self._theme = theme
+        self.update()
+
+    def set_data(self, num_tokens: int, cached_ms: Array, uncached_ms: Array) -> None:
+        """Latencies in ms, shape [tokens so far - 1] each, of `num_tokens` tokens in the end."""
+        self._num_tokens = max(2, num_tokens)
+        self._cached, self._uncached = cached_ms, uncached_ms
+        self.update()
+
+    def legend(self) -> tuple[LegendEntry, ...]:
+        """Which line is which."""
+        on, off = self.tr("with the cache"), self.tr("without")
+        return LegendEntry("line", "decode", on, on), LegendEntry("dash", "prefill", off, off)
+
+    @property
+    def top_ms(self) -> float:
+        """Where the latency axis ends."""
+        most = max(covered(self._cached), covered(self._uncached))
+        return axis_top(most * HEADROOM, NUM_TICKS) if most else EMPTY_TOP_MS
+
+    def _area(self, metrics: QFontMetricsF) -> QRectF:
+        labels = tick_labels(ticks(0, self.top_ms, NUM_TICKS))
+        left = max(map(metrics.horizontalAdvance, labels)) + LABEL_GAP
+        above, below = metrics.height() / 2, metrics.height() + LABEL_GAP
+        return QRectF(self.rect()).adjusted(left, above, -RIGHT_MARGIN, -below)
+
+    def _line(self, latencies: Array, area: QRectF) -> list[QPointF]:
+        numbers = np.arange(2, len(latencies) + 2, dtype=float)
+        x, y = thin_by_mean(numbers, latencies, MOST_POINTS)
+        span = max(1, self._num_tokens - 2)
+        x_px = area.left() + (x - 2) / span * area.width()
+        y_px = area.bottom() - np.minimum(y / self.top_ms, 1.0) * area.height()
+        return [QPointF(a, b) for a, b in zip(x_px, y_px, strict=True)]
+
+    # Qt overrides
+
+    def sizeHint(self) -> QSize:
+        return QSize(600, 280)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setFont(self._theme.font(LABEL_PX))
+        area = self._area(QFontMetricsF(painter.font()))
+        self._draw_axes(painter, area)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        dashed = Qt.PenStyle.DashLine
+        self._draw_line(painter, area, self._uncached, "prefill", dashed)
+        self._draw_line(painter, area, self._cached, "decode", Qt.PenStyle.SolidLine)
+        painter.end()
+
+    # --- drawing --------------------------------------------------------------------------
+
+    def _draw_axes(self, painter: QPainter, area: QRectF) -> None:
+        height = painter.fontMetrics().height()
+        values = ticks(0, self.top_ms, NUM_TICKS)
+        for value, label in zip(values, tick_labels(values), strict=True):
+            y = round(area.bottom() - value / self.top_ms * area.height()) + 0.5
+            painter.setPen(make_pen(self._theme.color("line"), 1))
+            painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y))
+            painter.setPen(self._theme.color("faint"))
+            place = QRectF(0, y - height / 2, area.left() - LABEL_GAP, height)
+            painter.drawText(place, RIGHT, label)
+        numbers = ticks(2, self._num_tokens, max(1, int(area.width() / TICK_ROOM)))
+        for number, label in zip(numbers, tick_labels(numbers), strict=True):
+            share = (number - 2) / max(1, self._num_tokens - 2)
+            text = self.tr("token {0}").format(label) if number == numbers[-1] else label
+            width = painter.fontMetrics().horizontalAdvance(text) + 2
+            x = area.left() + share * area.width() - width / 2
+            x = min(x, self.width() - width)
+            place = QRectF(x, area.bottom() + LABEL_GAP / 2, width, height)
+            painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
+
+    def _draw_line(
+        self, painter: QPainter, area: QRectF, latencies: Array, token: str, style: Qt.PenStyle
+    ) -> None:
+        painter.setPen(make_pen(self._theme.color(token), LINE_PX, style))
+        painter.drawPolyline(QPolygonF(self._line(latencies, area)))
