@@ -19,6 +19,7 @@ from engine.config import (
     MemoryEstimate,
     ModelInfo,
     WeightFormatInfo,
+    kv_group_size,
     kv_pool_bytes,
 )
 from engine.events import ModelLoaded
@@ -33,6 +34,7 @@ FORMAT_NAMES = {
     "fp16": "FP16",
     "int8": "INT8",
     "int4": "INT4",
+    "k8v4": "K8V4",
 }
 
 
@@ -225,8 +227,20 @@ class ModelMenus(QObject):
                 label = self.tr("Automatic ({0})").format(label)
             size = kv_pool_size(model, format_name, context)
             action.setText(f"{label}\t{memory(size).text}")
-            action.setToolTip(self.tr("For {0} tokens of context").format(count(context)))
+            tip = self.tr("{0}, for {1} tokens of context")
+            action.setToolTip(tip.format(self._kv_parts(format_name), count(context)))
             action.setChecked(name == wanted.kv_format)
+
+    def _kv_parts(self, kv_format: str) -> str:
+        """What a format's name stands for."""
+        texts = {
+            "fp32": self.tr("Keys and values in 32 bits"),
+            "bf16": self.tr("Keys and values in 16 bits"),
+            "int8": self.tr("Keys and values in 8 bits"),
+            "k8v4": self.tr("Keys in 8 bits, values in 4"),
+            "int4": self.tr("Keys and values in 4 bits"),
+        }
+        return texts[kv_format]
 
     def _add_contexts(self, menu: QMenu, model: ModelLoaded) -> None:
         group = self._group(menu)
@@ -321,10 +335,18 @@ def thread_choices(cores: int, present: int | None) -> list[int]:
 
 
 def kv_pool_size(model: ModelLoaded, kv_format: str, context: int) -> int:
-    """Bytes that a context takes in another KV format: as in the present one, by a token's size."""
-    info = model.model
-    asked, present = (
-        kv_format_bytes(name, info.num_kv_heads, info.head_dim)
-        for name in (kv_format, model.config.kv_format)
+    """Bytes of the pool that a context takes in another KV format."""
+    config, heads, dim = model.config, model.model.num_kv_heads, model.model.head_dim
+    layer_bytes = kv_format_bytes(config.kv_format, heads, dim, config.block_size)
+    groups = tuple(
+        kv_group_size(
+            kv_format,
+            group.bytes_per_token // layer_bytes,
+            heads,
+            dim,
+            config.block_size,
+            group.window,
+        )
+        for group in model.kv_groups
     )
-    return kv_pool_bytes(model.kv_groups, model.config, context) * asked // present
+    return kv_pool_bytes(groups, config, context)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.kv_formats import KV_FORMATS
+from engine.kv_formats import KV_FORMATS, kv_format_bytes, kv_tail_bytes
 
 WEIGHT_FORMATS = ("as-stored", "fp32", "bf16", "fp16", "int8", "int4")
 DEFAULT_CONTEXT_LENGTH = 4096
+DEFAULT_BLOCK_SIZE = 16
 
 Role = Literal["system", "user", "assistant", "tool"]
 ContextPolicy = Literal["stop", "drop_turns", "slide"]
@@ -122,7 +123,7 @@ class EngineConfig:
     kv_pool_tokens: int | None = None
     max_num_seqs: int = 8
     max_num_batched_tokens: int = 512
-    block_size: int = 16
+    block_size: int = DEFAULT_BLOCK_SIZE
     prefix_caching: bool = True
 
     def __post_init__(self) -> None:
@@ -154,6 +155,12 @@ class EngineConfig:
             "max_num_batched_tokens: at least max_num_seqs, so that every chat gets its token",
         )
         _require(self.block_size >= 1, "block_size: at least 1")
+        _require(
+            self.kv_format != "int4"
+            or self.max_num_batched_tokens >= self.max_num_seqs + self.block_size,
+            "max_num_batched_tokens: INT4 keys take prompts block by block, so at least "
+            "max_num_seqs + block_size",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +201,16 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class KVGroupSize:
-    """What layers that look equally far keep; `window` is in tokens, None: everything."""
+    """What layers that look equally far keep; `window` is in tokens, None: everything.
+
+    Keys quantized by block have besides: in BF16 the newest block of each sequence, and the tokens
+    of the step under way, which layers share.
+    """
 
     bytes_per_token: int  # all layers of the group
     window: int | None = None
+    tail_bytes: int = 0  # a sequence, all layers
+    step_bytes_per_token: int = 0
 
     def bytes(self, num_tokens: int) -> int:
         """What a text of `num_tokens` tokens takes, those left behind not counted."""
@@ -216,13 +229,36 @@ class KVGroupSize:
         most = -(-(self.window + config.max_num_batched_tokens) // config.block_size) + 1
         return min(whole, most * config.max_num_seqs)
 
+    def pool_bytes(self, config: EngineConfig, num_tokens: int) -> int:
+        """Bytes of all tensors of the group's pool: its blocks and the null block, and tails."""
+        blocks = self.pool_blocks(config, num_tokens) + 1
+        tails = self.tail_bytes * (config.max_num_seqs + 1)
+        step = self.step_bytes_per_token * config.max_num_batched_tokens
+        return blocks * config.block_size * self.bytes_per_token + tails + step
+
+
+def kv_group_size(
+    kv_format: str,
+    num_layers: int,
+    num_kv_heads: int,
+    head_dim: int,
+    block_size: int,
+    window: int | None = None,
+) -> KVGroupSize:
+    """What `num_layers` layers of equal shape keep in a KV format."""
+    token = kv_format_bytes(kv_format, num_kv_heads, head_dim, block_size)
+    tail_token = kv_tail_bytes(kv_format, num_kv_heads, head_dim)
+    return KVGroupSize(
+        bytes_per_token=num_layers * token,
+        window=window,
+        tail_bytes=num_layers * block_size * tail_token,
+        step_bytes_per_token=tail_token,
+    )
+
 
 def kv_pool_bytes(groups: tuple[KVGroupSize, ...], config: EngineConfig, num_tokens: int) -> int:
     """Bytes of the pools of all groups."""
-    return sum(
-        group.pool_blocks(config, num_tokens) * config.block_size * group.bytes_per_token
-        for group in groups
-    )
+    return sum(group.pool_bytes(config, num_tokens) for group in groups)
 
 
 def kv_bytes(groups: tuple[KVGroupSize, ...], num_tokens: int) -> int:

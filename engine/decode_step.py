@@ -10,7 +10,7 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from engine.kv_cache import NULL_BLOCK, KVCache
+from engine.kv_cache import NULL_BLOCK, NULL_TAIL, KVCache
 from engine.layers.attention_metadata import DecodeMetadata
 from engine.models.decoder import DecoderModel, StepAborted
 from engine.sampler import Ranking
@@ -45,6 +45,7 @@ class DecodeStep:
         self._context_lens = _Buffer((num_rows,), torch.int64, model.device)
         self._slots = _Buffer((num_groups, num_rows), torch.int64, model.device)
         self._tables = _Buffer((num_groups, num_rows, table_width), torch.int64, model.device)
+        self._tails = _Buffer((num_rows,), torch.int64, model.device)
         self._inverse_temperature = _Buffer((num_rows,), torch.float32, model.device)
         self._fill([])
         self._upload()
@@ -69,7 +70,7 @@ class DecodeStep:
 
     def _pass(self) -> tuple[torch.Tensor, ...]:
         metadata = tuple(
-            DecodeMetadata(slots, tables, self._context_lens.device)
+            DecodeMetadata(slots, tables, self._context_lens.device, self._tails.device)
             for slots, tables in zip(self._slots.device, self._tables.device, strict=True)
         )
         hidden = self._model.forward(
@@ -90,6 +91,7 @@ class DecodeStep:
             self._ids.host[row] = sequence.token_ids[-1]
             self._positions.host[row] = position
             self._context_lens.host[row] = position + 1
+            self._tails.host[row] = sequence.tail
             self._inverse_temperature.host[row] = _inverse(temperature)
             for group, table in enumerate(sequence.block_tables):
                 self._tables.host[group, row, : len(table)] = table
@@ -97,13 +99,14 @@ class DecodeStep:
         padding = slice(len(sequences), None)
         self._ids.host[padding] = self._positions.host[padding] = 0
         self._context_lens.host[padding] = 1
+        self._tails.host[padding] = NULL_TAIL
         self._inverse_temperature.host[padding] = 0.0
         self._tables.host[:, padding] = NULL_BLOCK
         self._slots.host[:, padding] = NULL_BLOCK * size
 
     def _upload(self) -> None:
         buffers = (self._ids, self._positions, self._context_lens, self._slots, self._tables)
-        for buffer in (*buffers, self._inverse_temperature):
+        for buffer in (*buffers, self._tails, self._inverse_temperature):
             buffer.upload()
 
 

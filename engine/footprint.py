@@ -145,13 +145,12 @@ def most_sequences(
         together = replace(
             config,
             max_num_seqs=num_seqs,
-            max_num_batched_tokens=max(num_seqs, config.max_num_batched_tokens),
+            max_num_batched_tokens=max(num_seqs + config.block_size, config.max_num_batched_tokens),
             kv_pool_tokens=count * blocks * config.block_size,
         )
         return footprint.required_bytes(together, kv_format, context) <= budget
 
-    alone = replace(config, max_num_seqs=1, kv_pool_tokens=None)
-    return _largest(fits, budget // footprint.pool_bytes(alone, kv_format, context))
+    return _largest(fits, budget // kv_bytes(footprint.kv_groups[kv_format], 1))
 
 
 def _choices(longest: int) -> list[int]:

@@ -12,27 +12,34 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.config import KVGroupSize
+from engine.config import KVGroupSize, kv_group_size
+from engine.kv_formats import KV_PARTS
+from kernels.kv_entries import (
+    ChannelGroups,
+    KVEntries,
+    TokenGroups,
+    channel_entry_bytes,
+    token_entry_bytes,
+)
 
 NULL_BLOCK = 0
+NULL_TAIL = 0  # that of padding rows, as the null block is
+_DENSE = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_TOKEN_BITS = {"int8": 8, "int4": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class KVCacheSpec:
     """What one layer keeps for a token: keys and values of `num_kv_heads` x `head_dim`.
 
-    `window`: how many of the latest tokens it looks at; None: all.
+    `kv_format` is one of engine.kv_formats, "auto" excepted. `window`: how many of the latest
+    tokens the layer looks at; None: all.
     """
 
     num_kv_heads: int
     head_dim: int
-    dtype: torch.dtype
+    kv_format: str
     window: int | None = None
-
-    @property
-    def bytes_per_token(self) -> int:
-        """2 (K and V) x heads x head_dim x bytes, for one layer."""
-        return 2 * self.num_kv_heads * self.head_dim * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +49,25 @@ class KVCacheGroup:
     spec: KVCacheSpec
     layers: tuple[int, ...]
 
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes one token takes in all layers of the group."""
-        return self.spec.bytes_per_token * len(self.layers)
-
-    @property
-    def size(self) -> KVGroupSize:
+    def size(self, block_size: int) -> KVGroupSize:
         """What others than the engine are told of it."""
-        return KVGroupSize(self.bytes_per_token, self.spec.window)
+        spec = self.spec
+        return kv_group_size(
+            spec.kv_format,
+            len(self.layers),
+            spec.num_kv_heads,
+            spec.head_dim,
+            block_size,
+            spec.window,
+        )
 
 
 class KVCache:
-    """The blocks of all groups, allocated once: `num_blocks` of each group, and the null block."""
+    """The blocks of all groups, allocated once: `num_blocks` of each group, and the null block.
+
+    Keys that are quantized by block have tails for `max_num_seqs` sequences, and room for the keys
+    of a step of `max_num_batched_tokens`.
+    """
 
     def __init__(
         self,
@@ -62,23 +75,29 @@ class KVCache:
         num_blocks: Sequence[int],
         block_size: int,
         device: torch.device,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
     ) -> None:
         self.groups = groups
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._layers: dict[int, tuple[KVEntries, KVEntries]] = {}
         self._groups: dict[int, int] = {}
+        self._tensors: list[torch.Tensor] = []
+        self._device = device
+        self._num_tails = max_num_seqs + 1
+        self._step_tokens = max_num_batched_tokens
         for number, group in enumerate(groups):
             self._groups |= dict.fromkeys(group.layers, number)
-            spec = group.spec
-            shape = (num_blocks[number] + 1, block_size, spec.num_kv_heads, spec.head_dim)
-            # In one piece, so that large pages cover it.
-            entries = torch.zeros(len(group.layers), 2, *shape, dtype=spec.dtype, device=device)
-            for layer, (keys, values) in zip(group.layers, entries, strict=True):
-                self._layers[layer] = (keys, values)
+            keys, values = (
+                self._allocate(part, group, num_blocks[number] + 1)
+                for part in KV_PARTS[group.spec.kv_format]
+            )
+            self._layers |= dict(zip(group.layers, zip(keys, values, strict=True), strict=True))
 
-    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of a layer, each [the group's blocks + 1, block_size, Hk, D]."""
+    def layer(self, index: int) -> tuple[KVEntries, KVEntries]:
+        """Keys and values of a layer, over the group's blocks + 1."""
         return self._layers[index]
 
     def group_of(self, layer: int) -> int:
@@ -86,9 +105,34 @@ class KVCache:
         return self._groups[layer]
 
     @property
+    def fills_blocks_at_once(self) -> bool:
+        """Whether prompts must be computed in whole blocks; see `ChannelGroups`."""
+        return any(isinstance(keys, ChannelGroups) for keys, _ in self._layers.values())
+
+    @property
     def reserved_bytes(self) -> int:
-        """All pools, null blocks not counted: what the context length costs up front."""
-        return sum(
-            blocks * self.block_size * group.bytes_per_token
-            for blocks, group in zip(self.num_blocks, self.groups, strict=True)
-        )
+        """All tensors: what the context length costs up front."""
+        return sum(tensor.nbytes for tensor in self._tensors)
+
+    def _allocate(self, part: str, group: KVCacheGroup, num_blocks: int) -> list[KVEntries]:
+        """Keys or values of the group's layers, in one piece, so that large pages cover it."""
+        layers, spec, size = len(group.layers), group.spec, self.block_size
+        heads, dim = spec.num_kv_heads, spec.head_dim
+        if part in _DENSE:
+            return list(self._zeros(_DENSE[part], layers, num_blocks, size, heads, dim))
+        if part in _TOKEN_BITS:
+            bits = _TOKEN_BITS[part]
+            entry = token_entry_bytes(bits, dim)
+            data = self._zeros(torch.uint8, layers, num_blocks, size, heads, entry)
+            return [TokenGroups(bits, dim, one) for one in data]
+        entry = channel_entry_bytes(size, dim)
+        data = self._zeros(torch.uint8, layers, num_blocks, heads, entry)
+        tails = self._zeros(torch.bfloat16, layers, self._num_tails, size, heads, dim)
+        fresh = self._zeros(torch.bfloat16, self._step_tokens, heads, dim)
+        pairs = zip(data, tails, strict=True)
+        return [ChannelGroups(dim, one, tail, fresh) for one, tail in pairs]
+
+    def _zeros(self, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+        tensor = torch.zeros(shape, dtype=dtype, device=self._device)
+        self._tensors.append(tensor)
+        return tensor

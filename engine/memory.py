@@ -8,10 +8,16 @@ from collections.abc import Sequence
 import psutil
 import torch
 
-from engine.config import WEIGHT_FORMATS, KVGroupSize, WeightFormatInfo
+from engine.config import (
+    DEFAULT_BLOCK_SIZE,
+    WEIGHT_FORMATS,
+    KVGroupSize,
+    WeightFormatInfo,
+    kv_group_size,
+)
 from engine.decode_step import RANKED
 from engine.footprint import Footprint, Workspace
-from engine.kv_formats import KV_FORMATS, kv_format_bytes
+from engine.kv_formats import possible_kv_formats
 from engine.loading.model_config import ModelConfig, layers_by_window
 from engine.loading.tensors import ModelHeaders
 from engine.loading.weight_source import EMBEDDING, HEAD, kept_format, weight_num_bytes
@@ -56,22 +62,24 @@ def weight_bytes(headers: ModelHeaders, weight_format: str) -> int:
     return total
 
 
-def footprint(headers: ModelHeaders) -> Footprint:
-    """What a model takes as any config."""
-    kv_formats = [name for name in KV_FORMATS if name != "auto"]
+def footprint(headers: ModelHeaders, block_size: int = DEFAULT_BLOCK_SIZE) -> Footprint:
+    """What a model takes as any config with blocks of `block_size` tokens."""
+    kv_formats = possible_kv_formats(headers.config.head_dim, block_size)
     return Footprint(
         context_length=headers.config.context_length,
         weight_bytes={name: weight_bytes(headers, name) for name in WEIGHT_FORMATS},
-        kv_groups={name: _kv_groups(headers.config, name) for name in kv_formats},
+        kv_groups={name: _kv_groups(headers.config, name, block_size) for name in kv_formats},
         workspace=_workspace(headers.config),
     )
 
 
-def _kv_groups(model: ModelConfig, kv_format: str) -> tuple[KVGroupSize, ...]:
-    """The sizes of engine.models.decoder.kv_cache_groups, also in formats that have no dtype."""
-    layer_bytes = kv_format_bytes(kv_format, model.num_kv_heads, model.head_dim)
-    by_window = layers_by_window(model)
-    return tuple(KVGroupSize(len(each) * layer_bytes, window) for window, each in by_window.items())
+def _kv_groups(model: ModelConfig, kv_format: str, block_size: int) -> tuple[KVGroupSize, ...]:
+    """The sizes of engine.models.decoder.kv_cache_groups, without a tensor."""
+    heads, dim = model.num_kv_heads, model.head_dim
+    return tuple(
+        kv_group_size(kv_format, len(layers), heads, dim, block_size, window)
+        for window, layers in layers_by_window(model).items()
+    )
 
 
 def _workspace(model: ModelConfig) -> Workspace:

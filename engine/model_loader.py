@@ -13,6 +13,7 @@ from engine import memory
 from engine.block_manager import BlockManager, PoolSpec
 from engine.chat_template import ChatTemplate
 from engine.config import (
+    DEFAULT_BLOCK_SIZE,
     EngineConfig,
     GenerationRequest,
     MemoryEstimate,
@@ -23,8 +24,8 @@ from engine.device_peaks import DevicePeaks, measure_peaks, stored_peaks
 from engine.devices import describe_device, resolve_device, unusable_gpu_notice
 from engine.events import LoadProgress, LoadStage
 from engine.footprint import estimate, resolve_kv_format
-from engine.kv_cache import KVCache, KVCacheGroup
-from engine.kv_formats import KV_FORMATS
+from engine.kv_cache import KVCache
+from engine.kv_formats import possible_kv_formats
 from engine.loading.checkpoint import Checkpoint
 from engine.loading.weight_source import WeightSource
 from engine.metrics import LoadedFacts
@@ -40,7 +41,6 @@ from kernels.select import select_kernels
 
 log = logging.getLogger("engine.load")
 
-_KV_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # BF16 products must be this much faster than FP32 ones before large matrices use them.
 _FAST_BF16 = 1.3
 
@@ -103,7 +103,7 @@ def model_info(checkpoint: Checkpoint) -> ModelInfo:
         head_dim=config.head_dim,
         stored_format=memory.stored_format(checkpoint),
         weight_formats=memory.weight_format_infos(checkpoint),
-        kv_formats=KV_FORMATS,
+        kv_formats=("auto", *possible_kv_formats(config.head_dim, DEFAULT_BLOCK_SIZE)),
         has_chat_template=checkpoint.chat_template is not None,
         default_sampling=checkpoint.default_sampling,
     )
@@ -115,7 +115,16 @@ def estimate_memory(
     """What loading would take on the config's device. Raises EngineError."""
     device = resolve_device(config.device)
     available = memory.available_bytes(device)
-    return estimate(memory.footprint(checkpoint), config, available, freed_by_unload)
+    footprint = memory.footprint(checkpoint, config.block_size)
+    if config.kv_format not in ("auto", *footprint.kv_groups):
+        head_dim = checkpoint.config.head_dim
+        raise EngineError(
+            f"The KV cache of {checkpoint.name} cannot be kept in {config.kv_format}.",
+            f"Its heads of {head_dim} values in blocks of {config.block_size} tokens do not pack "
+            "into whole bytes.",
+            f"Choose one of {', '.join(footprint.kv_groups)}.",
+        )
+    return estimate(footprint, config, available, freed_by_unload)
 
 
 def load_model(
@@ -212,17 +221,27 @@ class _Load:
     def allocate_cache(self) -> None:
         """The KV pool and those who keep its books."""
         config = self._config
-        groups = kv_cache_groups(self._checkpoint.config, _KV_DTYPES[config.kv_format])
+        groups = kv_cache_groups(self._checkpoint.config, config.kv_format)
         size = config.block_size
         tokens = config.kv_pool_tokens or self._estimate.context_length
-        num_blocks = [group.size.pool_blocks(config, tokens) for group in groups]
-        self._cache = KVCache(groups, num_blocks, size, self._device)
+        num_blocks = [group.size(size).pool_blocks(config, tokens) for group in groups]
+        self._cache = KVCache(
+            groups,
+            num_blocks,
+            size,
+            self._device,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+        )
         pools = zip(num_blocks, groups, strict=True)
         specs = [PoolSpec(blocks, group.spec.window) for blocks, group in pools]
         root = f"{config.model_path} {config.weight_format} {config.kv_format}"
         self._blocks = BlockManager(specs, size, config.prefix_caching, root)
         self._scheduler = Scheduler(
-            self._blocks, config.max_num_seqs, config.max_num_batched_tokens
+            self._blocks,
+            config.max_num_seqs,
+            config.max_num_batched_tokens,
+            self._cache.fills_blocks_at_once,
         )
         self._runner = ModelRunner(
             self._model,
@@ -264,7 +283,7 @@ class _Load:
             runner=self._runner,
             blocks=self._blocks,
             scheduler=self._scheduler,
-            costs=_costs(self._model, self._cache.groups),
+            costs=_costs(self._model, self._cache),
             peaks=self._peaks,
             peak_flops=self._peaks.matmul_flops[dtype_name(self._dense_dtype)],
             facts=self._facts(warmup_s=time.perf_counter() - loaded_at),
@@ -281,7 +300,7 @@ class _Load:
             context_length=self._estimate.context_length,
             kernels=self._kernels.name,
             weight_bytes=self._source.weight_bytes,
-            kv_groups=tuple(group.size for group in self._cache.groups),
+            kv_groups=tuple(group.size(self._cache.block_size) for group in self._cache.groups),
             block_size=self._cache.block_size,
             kv_bytes_reserved=self._cache.reserved_bytes,
             threads=self._threads,
@@ -312,7 +331,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
 
 
-def _costs(model: DecoderModel, groups: tuple[KVCacheGroup, ...]) -> ModelCosts:
+def _costs(model: DecoderModel, cache: KVCache) -> ModelCosts:
     linears = [linear for layer in model.layers for linear in layer.linears]
     config = model.config
     return ModelCosts(
@@ -322,7 +341,9 @@ def _costs(model: DecoderModel, groups: tuple[KVCacheGroup, ...]) -> ModelCosts:
         head_bytes=model.head.num_bytes,
         num_heads=config.num_heads,
         head_dim=config.head_dim,
-        kv_groups=tuple((len(group.layers), group.size) for group in groups),
+        kv_groups=tuple(
+            (len(group.layers), group.size(cache.block_size)) for group in cache.groups
+        ),
     )
 
 

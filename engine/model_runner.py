@@ -147,6 +147,7 @@ class ModelRunner:
     def _prefill_metadata(self, chunks: list[PrefillChunk], group: int) -> PrefillMetadata:
         size = self._cache.block_size
         slots: list[torch.Tensor] = []
+        tails: list[int] = []
         spans: list[PrefillSpan] = []
         for chunk in chunks:
             start = chunk.sequence.num_computed_tokens
@@ -155,7 +156,8 @@ class ModelRunner:
             positions = torch.arange(start, end, device=self._device)
             slots.append(table[positions // size] * size + positions % size)
             spans.append(PrefillSpan(chunk.num_tokens, end, table))
-        return PrefillMetadata(torch.cat(slots), tuple(spans))
+            tails += [chunk.sequence.tail] * chunk.num_tokens
+        return PrefillMetadata(torch.cat(slots), tuple(spans), self._ids(tails))
 
     def _ids(self, values: list[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)

@@ -52,15 +52,22 @@ class ScheduledStep:
 class Scheduler:
     """Owns the waiting and running queues; the block manager owns the blocks.
 
-    `num_preemptions` counts those since the start.
+    `num_preemptions` counts those since the start. Where the cache `fills_blocks_at_once`, a
+    prompt's chunks end where a block ends; the budget must then have room for a block besides the
+    decode rows.
     """
 
     def __init__(
-        self, blocks: BlockManager, max_num_seqs: int, max_num_batched_tokens: int
+        self,
+        blocks: BlockManager,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        fills_blocks_at_once: bool = False,
     ) -> None:
         self._blocks = blocks
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
+        self._chunk_multiple = blocks.block_size if fills_blocks_at_once else 1
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self.num_preemptions = 0
@@ -105,6 +112,7 @@ class Scheduler:
                     step.exhausted.append(sequence)
                 break
             self._waiting.popleft()
+            sequence.tail = self._free_tail()
             self._running.append(sequence)
             if sequence.num_preemptions == 0:
                 sequence.num_cached_tokens = sequence.num_computed_tokens
@@ -155,18 +163,27 @@ class Scheduler:
 
     def _continue(self, step: ScheduledStep, sequence: Sequence, budget: int) -> int:
         """The next chunk of a running prompt; windowed groups may lack the blocks, and it waits."""
-        end = sequence.num_computed_tokens + min(sequence.num_uncomputed_tokens, budget)
+        end = sequence.num_computed_tokens + self._chunk_tokens(sequence, budget)
         if not self._blocks.can_grow(sequence, end):
             self._preempt(sequence)
             return 0
         self._blocks.grow(sequence, end)
         return self._add_chunk(step, sequence, budget)
 
-    @staticmethod
-    def _add_chunk(step: ScheduledStep, sequence: Sequence, budget: int) -> int:
-        num_tokens = min(sequence.num_uncomputed_tokens, budget)
-        step.prefill.append(PrefillChunk(sequence, num_tokens))
+    def _add_chunk(self, step: ScheduledStep, sequence: Sequence, budget: int) -> int:
+        num_tokens = self._chunk_tokens(sequence, budget)
+        if num_tokens:
+            step.prefill.append(PrefillChunk(sequence, num_tokens))
         return num_tokens
+
+    def _chunk_tokens(self, sequence: Sequence, budget: int) -> int:
+        left = sequence.num_uncomputed_tokens
+        return left if left <= budget else budget // self._chunk_multiple * self._chunk_multiple
+
+    def _free_tail(self) -> int:
+        """The smallest number that no running sequence has."""
+        taken = {sequence.tail for sequence in self._running}
+        return next(tail for tail in range(1, self._max_num_seqs + 1) if tail not in taken)
 
     def _advance(self, sequence: Sequence, num_tokens: int) -> None:
         sequence.num_computed_tokens += num_tokens

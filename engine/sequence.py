@@ -30,6 +30,7 @@ class Sequence:
     block_tables: list[list[int]] = field(default_factory=list)  # a cache group each
     first_blocks: list[int] = field(default_factory=list)  # the first that is held, by group
     block_names: list[bytes] = field(default_factory=list)
+    tail: int = 0  # where the keys of its newest block are, while it runs; 0: nowhere
     t_first_scheduled_ns: int | None = None
     t_prefill_done_ns: int | None = None
     t_tokens_ns: list[int] = field(default_factory=list)

@@ -1,7 +1,8 @@
 """Every operation in plain torch: the oracle of the tests and the fallback on any device.
 
 Shapes: T tokens, B sequences, Hq query heads, Hk key/value heads, D head dimension. The KV cache
-of a layer is two tensors [num_blocks, block_size, Hk, D]; a slot is block * block_size + offset.
+of a layer is two `KVEntries`, dense ones tensors [num_blocks, block_size, Hk, D]; a slot is
+block * block_size + offset.
 Activations are in one dtype for the whole model (FP32 on CPU). Operations that a faster set fuses
 are one operation here too, so that either set fits the same layer code.
 """
@@ -16,6 +17,16 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 import torch.nn.functional as F
 
+from kernels.kv_entries import (
+    ChannelGroups,
+    KVEntries,
+    TokenGroups,
+    block_size_of,
+    dense_blocks,
+    num_kv_heads_of,
+    quantize_by_channel,
+    quantize_by_token,
+)
 from kernels.recording import CancelCell
 from kernels.weights import DenseWeight, GroupedWeight, Weight, unpack_codes
 
@@ -99,37 +110,80 @@ def rope_and_store_kv(
     positions: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
+    k_cache: KVEntries,
+    v_cache: KVEntries,
     slot_mapping: torch.Tensor,
+    tails: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Rotate queries and keys, write keys and values to their slots, return the queries.
 
     q [T, Hq, D], k and v [T, Hk, D], views of one tensor or apart; positions and slot_mapping
-    int64 [T]; cos and sin FP32 [num_positions, R/2]. The cache decides the dtype stored.
+    int64 [T]; cos and sin FP32 [num_positions, R/2]. The cache decides the format stored. `tails`
+    int64 [T], for keys by channel, says which tail is each token's; see `store_kv`.
     """
     num_queries = q.shape[1]
     rotated = rotary_embedding(torch.cat((q, k), dim=1), positions, cos, sin)
-    store_kv(rotated[:, num_queries:], v, k_cache, v_cache, slot_mapping)
+    store_kv(rotated[:, num_queries:], v, k_cache, v_cache, slot_mapping, tails)
     return rotated[:, :num_queries]
 
 
 def store_kv(
     k: torch.Tensor,
     v: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
+    k_cache: KVEntries,
+    v_cache: KVEntries,
     slot_mapping: torch.Tensor,
+    tails: torch.Tensor | None = None,
 ) -> None:
-    """Write k and v [T, Hk, D] to their slots of the cache, rounded to the cache's dtype."""
-    k_cache.flatten(0, 1).index_copy_(0, slot_mapping, k.to(k_cache.dtype))
-    v_cache.flatten(0, 1).index_copy_(0, slot_mapping, v.to(v_cache.dtype))
+    """Write k and v [T, Hk, D] to their slots of the cache, in the cache's formats.
+
+    Keys by channel: a sequence's tokens follow each other in the batch. They begin where a block
+    begins, or there is one of them. What its last block has of them goes to its tail; each block
+    that they fill is quantized, out of the batch or, where it had begun before, out of the tail.
+    """
+    if isinstance(k_cache, ChannelGroups):
+        assert tails is not None, "keys by channel need to know their tails"
+        _store_by_channel(k, k_cache, slot_mapping, tails)
+    else:
+        _store_by_token(k, k_cache, slot_mapping)
+    assert not isinstance(v_cache, ChannelGroups), "values are kept by token"
+    _store_by_token(v, v_cache, slot_mapping)
+
+
+def _store_by_token(
+    x: torch.Tensor, cache: torch.Tensor | TokenGroups, slot_mapping: torch.Tensor
+) -> None:
+    if isinstance(cache, TokenGroups):
+        entries = quantize_by_token(x, cache.bits)
+        cache.data.flatten(0, 1).index_copy_(0, slot_mapping, entries)
+    else:
+        cache.flatten(0, 1).index_copy_(0, slot_mapping, x.to(cache.dtype))
+
+
+def _store_by_channel(
+    k: torch.Tensor, cache: ChannelGroups, slot_mapping: torch.Tensor, tails: torch.Tensor
+) -> None:
+    size, num_tokens = cache.block_size, k.shape[0]
+    fresh = cache.fresh[:num_tokens]
+    fresh.copy_(k)
+    slots, owners = slot_mapping.tolist(), tails.tolist()
+    for row, (slot, owner) in enumerate(zip(slots, owners, strict=True)):
+        following = row + size - slot % size  # where the next block of the sequence would begin
+        if following >= num_tokens or owners[following] != owner:
+            cache.tails[owner, slot % size] = fresh[row]
+    for row, (slot, owner) in enumerate(zip(slots, owners, strict=True)):
+        if slot % size != size - 1:
+            continue
+        first = row + 1 - size
+        within = first >= 0 and owners[first] == owner
+        block = fresh[first : row + 1] if within else cache.tails[owner]
+        cache.data[slot // size] = quantize_by_channel(block)
 
 
 def attention_prefill(
     q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
+    k_cache: KVEntries,
+    v_cache: KVEntries,
     spans: Sequence[PrefillSpan],
     scale: float,
     window: int = 0,
@@ -140,20 +194,56 @@ def attention_prefill(
     Keys and values are read from the cache, those of the span too, so that a prefix hit equals
     a fresh run whatever the cache's format. A query sees the last `window` keys up to its own,
     all at 0. `softcap` c makes scores s to c * tanh(s / c) (Gemma 2, arXiv 2408.00118), 0 does
-    nothing.
+    nothing. Keys by channel: spans begin where a block begins, and the keys of a query's own block
+    are those that `rope_and_store_kv` left in `fresh` just before.
     """
     outputs, start = [], 0
     for span in spans:
         queries = q[start : start + span.num_queries]
-        outputs.append(_attend_span(queries, k_cache, v_cache, span, scale, window, softcap))
+        if isinstance(k_cache, ChannelGroups):
+            fresh = k_cache.fresh[start : start + span.num_queries].to(q.dtype)
+            out = _attend_own_block(queries, fresh, k_cache, v_cache, span, scale, window, softcap)
+        else:
+            out = _attend_span(queries, k_cache, v_cache, span, scale, window, softcap)
+        outputs.append(out)
         start += span.num_queries
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
+def _attend_own_block(
+    q: torch.Tensor,
+    fresh: torch.Tensor,
+    k_cache: ChannelGroups,
+    v_cache: KVEntries,
+    span: PrefillSpan,
+    scale: float,
+    window: int,
+    softcap: float,
+) -> torch.Tensor:
+    """Attention [T, Hq, D] in which a query's own block has its `fresh` keys [T, Hk, D]."""
+    size, begin = k_cache.block_size, span.context_len - span.num_queries
+    stored = _gather(k_cache, span.block_table, span.context_len, q.dtype)
+    values = _gather(v_cache, span.block_table, span.context_len, q.dtype)
+    exact = torch.cat((stored[:begin], fresh))
+    share = q.shape[1] // stored.shape[1]
+    queries = q.float().unflatten(1, (-1, share))
+    scores, own_scores = (
+        torch.einsum("qhsd,khd->hsqk", queries, keys.float()) * scale for keys in (stored, exact)
+    )
+    positions = torch.arange(span.context_len, device=q.device)
+    own = (positions[begin:, None] // size) == (positions // size)
+    scores = torch.where(own, own_scores, scores)
+    if softcap:
+        scores = soft_cap(scores, softcap)
+    mask = _causal_mask(span.num_queries, span.context_len, window, q.device)
+    weights = scores.masked_fill(~mask, float("-inf")).softmax(-1).to(q.dtype)
+    return torch.einsum("hsqk,khd->qhsd", weights, values).flatten(1, 2)
+
+
 def _attend_span(
     q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
+    k_cache: KVEntries,
+    v_cache: KVEntries,
     span: PrefillSpan,
     scale: float,
     window: int,
@@ -180,10 +270,10 @@ def _attend_span(
 
 
 def _gather(
-    cache: torch.Tensor, block_table: torch.Tensor, context_len: int, dtype: torch.dtype
+    cache: KVEntries, block_table: torch.Tensor, context_len: int, dtype: torch.dtype
 ) -> torch.Tensor:
     """The first `context_len` entries of a sequence, [context_len, Hk, D]."""
-    return cache.index_select(0, block_table).flatten(0, 1)[:context_len].to(dtype)
+    return dense_blocks(cache, block_table).flatten(0, 1)[:context_len].to(dtype)
 
 
 def _attend_capped(
@@ -217,26 +307,31 @@ def _causal_mask(
 
 def attention_decode(
     q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
+    k_cache: KVEntries,
+    v_cache: KVEntries,
     block_tables: torch.Tensor,
     context_lens: torch.Tensor,
     scale: float,
     window: int = 0,
     softcap: float = 0.0,
+    tails: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """One query a sequence over its paged blocks, [B, Hq, D].
 
     block_tables int64 [B, blocks], padded with the null block; context_lens int64 [B], each at
     least 1 and at most what the table holds. Query heads that share a key head are treated as
     one matrix product (GQA, arXiv 2305.13245). `window` and `softcap` as in attention_prefill;
-    what blocks before the window hold does not matter.
+    what blocks before the window hold does not matter. Keys by channel: the block of the newest
+    token is read from the row's tail, `tails` int64 [B].
     """
     batch, num_heads, head_dim = q.shape
     max_context_len = int(context_lens.max())
-    num_kv_heads = k_cache.shape[2]
-    block_tables = block_tables[:, : -(-max_context_len // k_cache.shape[1])]
+    num_kv_heads = num_kv_heads_of(k_cache)
+    block_tables = block_tables[:, : -(-max_context_len // block_size_of(k_cache))]
     keys = _gather_batch(k_cache, block_tables, max_context_len, q.dtype)
+    if isinstance(k_cache, ChannelGroups):
+        assert tails is not None, "keys by channel need to know their tails"
+        _put_tails(keys, k_cache, context_lens, tails)
     values = _gather_batch(v_cache, block_tables, max_context_len, q.dtype)
     grouped = q.reshape(batch, num_kv_heads, num_heads // num_kv_heads, head_dim)
     mask = None
@@ -262,13 +357,23 @@ def attention_decode(
 
 
 def _gather_batch(
-    cache: torch.Tensor, block_tables: torch.Tensor, max_context_len: int, dtype: torch.dtype
+    cache: KVEntries, block_tables: torch.Tensor, max_context_len: int, dtype: torch.dtype
 ) -> torch.Tensor:
     """Entries of several sequences, [B, Hk, max_context_len, D]."""
     batch = block_tables.shape[0]
-    blocks = cache.index_select(0, block_tables.flatten())
-    entries = blocks.view(batch, -1, *cache.shape[2:])[:, :max_context_len]
+    blocks = dense_blocks(cache, block_tables.flatten())
+    entries = blocks.reshape(batch, -1, *blocks.shape[2:])[:, :max_context_len]
     return entries.to(dtype).transpose(1, 2)
+
+
+def _put_tails(
+    keys: torch.Tensor, cache: ChannelGroups, context_lens: torch.Tensor, tails: torch.Tensor
+) -> None:
+    """Put the newest block of each row into its keys [B, Hk, max_context_len, D]."""
+    for row, (length, tail) in enumerate(zip(context_lens.tolist(), tails.tolist(), strict=True)):
+        begin = (length - 1) // cache.block_size * cache.block_size
+        newest = cache.tails[tail, : length - begin].to(keys.dtype)
+        keys[row, :, begin:length] = newest.transpose(0, 1)
 
 
 def silu_and_mul(x: torch.Tensor) -> torch.Tensor:

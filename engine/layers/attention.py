@@ -9,6 +9,7 @@ import torch
 from engine.layers.attention_metadata import AttentionMetadata, PrefillMetadata
 from engine.layers.rotary import RotaryTable
 from engine.loading.model_config import ModelConfig
+from kernels.kv_entries import KVEntries
 from kernels.select import KernelSet
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Attention:
         x: torch.Tensor,
         positions: torch.Tensor,
         rotary: RotaryTable,
-        cache: tuple[torch.Tensor, torch.Tensor],
+        cache: tuple[KVEntries, KVEntries],
         metadata: AttentionMetadata,
     ) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]; writes the tokens' keys and values into the cache."""
@@ -47,7 +48,16 @@ class Attention:
             q, k = self._norm(q, self._norms[0]), self._norm(k, self._norms[1])
         k_cache, v_cache = cache
         q = self._kernels.rope_and_store_kv(
-            q, k, v, positions, rotary.cos, rotary.sin, k_cache, v_cache, metadata.slot_mapping
+            q,
+            k,
+            v,
+            positions,
+            rotary.cos,
+            rotary.sin,
+            k_cache,
+            v_cache,
+            metadata.slot_mapping,
+            metadata.tails,
         )
         if isinstance(metadata, PrefillMetadata):
             out = self._kernels.attention_prefill(
@@ -69,6 +79,7 @@ class Attention:
                 self._scale,
                 self._window,
                 config.attention_softcap,
+                metadata.tails,
             )
         return self.output(out.reshape(x.shape[0], -1))
 

@@ -12,6 +12,7 @@ from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP, MixtureOfExperts
 from engine.layers.rotary import RotaryTable
 from engine.loading.model_config import ModelConfig
+from kernels.kv_entries import KVEntries
 from kernels.select import KernelSet
 from kernels.stages import Stage
 
@@ -41,7 +42,7 @@ class DecoderLayer:
         residual: torch.Tensor,
         positions: torch.Tensor,
         rotary: RotaryTable,
-        cache: tuple[torch.Tensor, torch.Tensor],
+        cache: tuple[KVEntries, KVEntries],
         metadata: AttentionMetadata,
     ) -> torch.Tensor:
         """What is still to be added to `residual` [T, hidden], which gets `delta` and attention."""

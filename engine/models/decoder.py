@@ -29,11 +29,11 @@ class StepAborted(Exception):
     """A forward pass was left between two layers because a request in it was cancelled."""
 
 
-def kv_cache_groups(config: ModelConfig, dtype: torch.dtype) -> tuple[KVCacheGroup, ...]:
+def kv_cache_groups(config: ModelConfig, kv_format: str) -> tuple[KVCacheGroup, ...]:
     """What the layers keep: those that see equally far share a block table."""
     return tuple(
         KVCacheGroup(
-            KVCacheSpec(config.num_kv_heads, config.head_dim, dtype, window), tuple(layers)
+            KVCacheSpec(config.num_kv_heads, config.head_dim, kv_format, window), tuple(layers)
         )
         for window, layers in layers_by_window(config).items()
     )

@@ -123,8 +123,9 @@ class KVLevel:
 class Plan:
     """The answer. Bytes are those the loader would say.
 
-    `kv_pool_bytes` is what a load reserves: the context in whole blocks. `longest_context` None:
-    not even one token fits. `fitting_levels` names the weight formats that fit with this context.
+    `kv_pool_bytes` is what a load reserves: the context in whole blocks, the null block, and what
+    keys that are quantized by block need besides. `longest_context` None: not even one token fits.
+    `fitting_levels` names the weight formats that fit with this context.
     `speed` None: not measured yet, or it cannot run.
     """
 

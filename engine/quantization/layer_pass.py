@@ -82,14 +82,22 @@ class LayerPass:
         model = DecoderModel(config, stream.kernels, _CPU)
         for _ in model.load(source, context):
             pass
-        groups = kv_cache_groups(config, torch.float32)
+        groups = kv_cache_groups(config, "fp32")
         limits = EngineConfig(
             "", block_size=_BLOCK_SIZE, max_num_seqs=1, max_num_batched_tokens=_CHUNK
         )
         pools = [
-            PoolSpec(group.size.pool_blocks(limits, context), group.spec.window) for group in groups
+            PoolSpec(group.size(_BLOCK_SIZE).pool_blocks(limits, context), group.spec.window)
+            for group in groups
         ]
-        cache = KVCache(groups, [pool.num_blocks for pool in pools], _BLOCK_SIZE, _CPU)
+        cache = KVCache(
+            groups,
+            [pool.num_blocks for pool in pools],
+            _BLOCK_SIZE,
+            _CPU,
+            max_num_seqs=1,
+            max_num_batched_tokens=_CHUNK,
+        )
         blocks = BlockManager(pools, _BLOCK_SIZE, prefix_caching=False)
         scheduler = Scheduler(blocks, 1, _CHUNK)
         runner = ModelRunner(model, cache, context, 1, self._cancel)

@@ -12,8 +12,9 @@ from typing import TypeVar
 import torch
 
 from kernels import reference
+from kernels.cpu.kv_entries import can_read, native_kv, tensors_of
 from kernels.cpu.library import NativeLibrary
-from kernels.cpu.linear import FORMATS, CpuLinear, native_weight
+from kernels.cpu.linear import CpuLinear, native_weight
 from kernels.cpu.structs import (
     Activation,
     AttentionDecode,
@@ -28,6 +29,7 @@ from kernels.cpu.structs import (
 )
 from kernels.cpu.tape import NotRecordable, Recorder
 from kernels.cpu.tiles import can_tile, tile
+from kernels.kv_entries import KVEntries, block_size_of, num_kv_heads_of
 from kernels.recording import Recording
 from kernels.reference import PrefillSpan, TopK
 from kernels.select import KernelSet
@@ -124,16 +126,17 @@ class _Operations:
         positions: torch.Tensor,
         cos: torch.Tensor,
         sin: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
+        k_cache: KVEntries,
+        v_cache: KVEntries,
         slot_mapping: torch.Tensor,
+        tails: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See reference. Heads of a token must be contiguous."""
         rows, num_heads, head_dim = q.shape
-        if head_dim > MAX_HEAD_DIM:
+        if head_dim > MAX_HEAD_DIM or not all(map(can_read, (k_cache, v_cache))):
             self.recorder.refuse_to_record()
             return reference.rope_and_store_kv(
-                q, k, v, positions, cos, sin, k_cache, v_cache, slot_mapping
+                q, k, v, positions, cos, sin, k_cache, v_cache, slot_mapping, tails
             )
         out = torch.empty(rows, num_heads, head_dim)
         op = RopeStore(
@@ -152,19 +155,23 @@ class _Operations:
             cos=cos.data_ptr(),
             sin=sin.data_ptr(),
             q_out=out.data_ptr(),
-            kv_format=FORMATS[k_cache.dtype],
-            k_cache=k_cache.data_ptr(),
-            v_cache=v_cache.data_ptr(),
+            k_cache=native_kv(k_cache),
+            v_cache=native_kv(v_cache),
+            block_size=block_size_of(k_cache),
             slot_mapping=slot_mapping.data_ptr(),
         )
-        self.recorder.emit(op, q, k, v, positions, cos, sin, out, k_cache, v_cache, slot_mapping)
+        kept = [q, k, v, positions, cos, sin, out, slot_mapping]
+        if tails is not None:
+            op.tails = tails.data_ptr()
+            kept.append(tails)
+        self.recorder.emit(op, *kept, *tensors_of(k_cache), *tensors_of(v_cache))
         return out
 
     def attention_prefill(
         self,
         q: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
+        k_cache: KVEntries,
+        v_cache: KVEntries,
         spans: Sequence[PrefillSpan],
         scale: float,
         window: int = 0,
@@ -172,8 +179,8 @@ class _Operations:
     ) -> torch.Tensor:
         """See reference. Heads of a token must be contiguous."""
         _, num_heads, head_dim = q.shape
-        _, block_size, num_kv_heads, _ = k_cache.shape
-        if head_dim % _PREFILL_DIMS or head_dim > MAX_HEAD_DIM:
+        can_read_both = can_read(k_cache) and can_read(v_cache)
+        if head_dim % _PREFILL_DIMS or head_dim > MAX_HEAD_DIM or not can_read_both:
             self.recorder.refuse_to_record()
             return reference.attention_prefill(q, k_cache, v_cache, spans, scale, window, softcap)
         out = torch.empty(q.shape)
@@ -185,44 +192,49 @@ class _Operations:
                 q_stride=q.stride(0),
                 window=window,
                 num_heads=num_heads,
-                num_kv_heads=num_kv_heads,
+                num_kv_heads=num_kv_heads_of(k_cache),
                 head_dim=head_dim,
-                block_size=block_size,
+                block_size=block_size_of(k_cache),
                 scale=scale,
                 softcap=softcap,
-                kv_format=FORMATS[k_cache.dtype],
                 q=q[start:].data_ptr(),
-                k_cache=k_cache.data_ptr(),
-                v_cache=v_cache.data_ptr(),
+                k_cache=native_kv(k_cache, start),
+                v_cache=native_kv(v_cache),
                 block_table=span.block_table.data_ptr(),
                 out=out[start:].data_ptr(),
             )
-            self.recorder.emit(op, q, k_cache, v_cache, span.block_table, out)
+            caches = (*tensors_of(k_cache), *tensors_of(v_cache))
+            self.recorder.emit(op, q, span.block_table, out, *caches)
             start += span.num_queries
         return out
 
     def attention_decode(
         self,
         q: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
+        k_cache: KVEntries,
+        v_cache: KVEntries,
         block_tables: torch.Tensor,
         context_lens: torch.Tensor,
         scale: float,
         window: int = 0,
         softcap: float = 0.0,
+        tails: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See reference."""
         rows, num_heads, head_dim = q.shape
-        _, block_size, num_kv_heads, _ = k_cache.shape
-        table_width = block_tables.shape[1]
+        if not (can_read(k_cache) and can_read(v_cache)):
+            self.recorder.refuse_to_record()
+            return reference.attention_decode(
+                q, k_cache, v_cache, block_tables, context_lens, scale, window, softcap, tails
+            )
+        block_size, table_width = block_size_of(k_cache), block_tables.shape[1]
         out = torch.empty_like(q)
         spans = self._library.attention_spans(table_width * block_size)
         partial = torch.empty(rows * num_heads * spans * (2 + head_dim))
         op = AttentionDecode(
             rows=rows,
             num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
+            num_kv_heads=num_kv_heads_of(k_cache),
             head_dim=head_dim,
             block_size=block_size,
             table_width=table_width,
@@ -230,15 +242,18 @@ class _Operations:
             scale=scale,
             softcap=softcap,
             q=q.data_ptr(),
-            kv_format=FORMATS[k_cache.dtype],
-            k_cache=k_cache.data_ptr(),
-            v_cache=v_cache.data_ptr(),
+            k_cache=native_kv(k_cache),
+            v_cache=native_kv(v_cache),
             block_tables=block_tables.data_ptr(),
             context_lens=context_lens.data_ptr(),
             partial=partial.data_ptr(),
             out=out.data_ptr(),
         )
-        self.recorder.emit(op, q, k_cache, v_cache, block_tables, context_lens, partial, out)
+        kept = [q, block_tables, context_lens, partial, out]
+        if tails is not None:
+            op.tails = tails.data_ptr()
+            kept.append(tails)
+        self.recorder.emit(op, *kept, *tensors_of(k_cache), *tensors_of(v_cache))
         return out
 
     def silu_and_mul(self, x: torch.Tensor) -> torch.Tensor:

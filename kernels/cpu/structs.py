@@ -32,6 +32,7 @@ class Format(IntEnum):
     FP16 = 2
     INT8 = 3
     INT4 = 4
+    INT4_CHANNEL = 5
 
 
 class Op(Structure):
@@ -52,6 +53,18 @@ class NativeWeight(Structure):
         ("num_out", c_int64),
         ("num_in", c_int64),
         ("data", c_void_p),
+    ]
+
+
+class NativeKV(Structure):
+    """ps_kv."""
+
+    _fields_: ClassVar[Any] = [
+        ("format", c_int32),
+        ("group_size", c_int32),
+        ("data", c_void_p),
+        ("tails", c_void_p),
+        ("fresh", c_void_p),
     ]
 
 
@@ -123,10 +136,11 @@ class RopeStore(Op):
         ("cos", c_void_p),
         ("sin", c_void_p),
         ("q_out", c_void_p),
-        ("kv_format", c_int32),
-        ("k_cache", c_void_p),
-        ("v_cache", c_void_p),
+        ("k_cache", NativeKV),
+        ("v_cache", NativeKV),
+        ("block_size", c_int64),
         ("slot_mapping", c_void_p),
+        ("tails", c_void_p),
     ]
 
 
@@ -145,11 +159,11 @@ class AttentionDecode(Op):
         ("scale", c_float),
         ("softcap", c_float),
         ("q", c_void_p),
-        ("kv_format", c_int32),
-        ("k_cache", c_void_p),
-        ("v_cache", c_void_p),
+        ("k_cache", NativeKV),
+        ("v_cache", NativeKV),
         ("block_tables", c_void_p),
         ("context_lens", c_void_p),
+        ("tails", c_void_p),
         ("partial", c_void_p),
         ("out", c_void_p),
     ]
@@ -170,10 +184,9 @@ class AttentionPrefill(Op):
         ("block_size", c_int32),
         ("scale", c_float),
         ("softcap", c_float),
-        ("kv_format", c_int32),
         ("q", c_void_p),
-        ("k_cache", c_void_p),
-        ("v_cache", c_void_p),
+        ("k_cache", NativeKV),
+        ("v_cache", NativeKV),
         ("block_table", c_void_p),
         ("out", c_void_p),
     ]

@@ -161,19 +161,21 @@ def test_thread_choices() -> None:
     assert thread_choices(2, 5) == [1, 2, 5]
 
 
-def test_kv_bytes_follow_the_element_size() -> None:
-    """FP32 takes twice what BF16 does: 46,080 bytes a token for this model."""
-    assert kv_pool_size(loaded(), "bf16", 1600) == 1600 * 23_040
-    assert kv_pool_size(loaded(), "fp32", 1600) == 1600 * 46_080
+def test_kv_bytes_follow_the_format() -> None:
+    """Of this model a token takes 23,040 bytes in BF16; the null block has 16 tokens more."""
+    assert kv_pool_size(loaded(), "bf16", 1600) == 1616 * 23_040
+    assert kv_pool_size(loaded(), "fp32", 1600) == 1616 * 46_080
+    assert kv_pool_size(loaded(), "int8", 1600) == 1616 * 30 * 3 * 2 * (64 + 4)
 
 
 def test_windowed_layers_take_no_more_than_their_windows() -> None:
-    """A quarter of the layers keeps all, the others 1,024 tokens and a chunk for each chat."""
+    """Ten layers keep all, twenty 1,024 tokens and a chunk for each chat; a layer's token 768."""
     config = replace(loaded().config, max_num_seqs=2, max_num_batched_tokens=512)
-    model = replace(loaded(), config=config, kv_groups=(KVGroupSize(100), KVGroupSize(300, 1024)))
-    kept = 2 * ((1024 + 512) // 16 + 1) * 16
-    assert kv_pool_size(model, "bf16", 160_000) == 100 * 160_000 + 300 * kept
-    assert kv_pool_size(model, "bf16", 1600) == 400 * 1600
+    groups = (KVGroupSize(10 * 768), KVGroupSize(20 * 768, 1024))
+    model = replace(loaded(), config=config, kv_groups=groups)
+    kept = (2 * ((1024 + 512) // 16 + 1) + 1) * 16
+    assert kv_pool_size(model, "bf16", 160_000) == 7_680 * 160_016 + 15_360 * kept
+    assert kv_pool_size(model, "bf16", 1600) == 23_040 * 1616
 
 
 @pytest.mark.parametrize(

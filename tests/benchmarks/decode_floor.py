@@ -19,7 +19,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,15 +27,11 @@ import torch
 
 from engine.config import EngineConfig, GenerationRequest, kv_bytes
 from engine.events import ModelLoaded, TokenEvent
-from engine.kv_cache import KVCache
 from engine.load_blocking import load_or_raise
-from engine.model_runner import ModelRunner
-from engine.models.decoder import DecoderModel, kv_cache_groups
-from engine.scheduler import ScheduledStep
-from engine.sequence import Sequence
 from engine.session import Session, create_session
 from engine.starter import starter_model_path
 from kernels.select import select_kernels
+from tests.benchmarks.lone_step import lone_step
 from tests.benchmarks.measuring import (
     QUIET_PERCENT,
     machine,
@@ -48,7 +44,6 @@ CPU = torch.device("cpu")
 CONTEXT_LENGTH = 8192
 MAX_GROWTH, MIN_FOUR, MIN_BANDWIDTH_SHARE = 1.5, 2.2, 0.7
 LARGE_CONTEXT = 64  # its cache is next to nothing beside the weights
-BLOCK_SIZE = 16
 PARTS = ("growth", "four", "large")
 
 Row = dict[str, Any]
@@ -132,7 +127,7 @@ def large(args: argparse.Namespace) -> list[Row]:
     rows = []
     for weights in ("int8", "int4"):
         model = build(LLAMA_1B, weights, kernels, CPU, CONTEXT_LENGTH)
-        step = _lone_step(model)
+        step = lone_step(model, "bf16", LARGE_CONTEXT)
         num_bytes = step_weight_bytes(model)
         data = torch.zeros(num_bytes // 4)
         steps, reads = [], []
@@ -149,23 +144,6 @@ def large(args: argparse.Namespace) -> list[Row]:
         row: Row = {"part": "large", "weights": weights, "step_ms": step_ms}
         rows.append(row | {"share": read / step_ms, "met": read / step_ms >= MIN_BANDWIDTH_SHARE})
     return rows
-
-
-def _lone_step(model: DecoderModel) -> Callable[[], float]:
-    """Milliseconds of a decode step of one sequence, the same at each call."""
-    groups = kv_cache_groups(model.config, torch.bfloat16)
-    blocks = LARGE_CONTEXT // BLOCK_SIZE
-    runner = ModelRunner(model, KVCache(groups, [blocks], BLOCK_SIZE, CPU), LARGE_CONTEXT, 1)
-    request = GenerationRequest("r", prompt_ids=(1,))
-    sequence = Sequence(request, [1] * LARGE_CONTEXT, 1, 0, 0, "")
-    sequence.block_tables, sequence.first_blocks = [list(range(1, blocks + 1))], [0]
-
-    def step() -> float:
-        start = time.perf_counter()
-        runner.run(ScheduledStep(decode=[sequence]))
-        return (time.perf_counter() - start) * 1e3
-
-    return step
 
 
 def read_ms(data: torch.Tensor) -> float:

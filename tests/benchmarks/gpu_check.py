@@ -62,14 +62,16 @@ class Chat:
 
     model: DecoderModel
     context: int
-    cache_dtype: torch.dtype
+    kv_format: str
     ids: torch.Tensor = field(init=False)
     positions: torch.Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         device, blocks = self.model.device, -(-self.context // BLOCK_SIZE)
-        groups = kv_cache_groups(self.model.config, self.cache_dtype)
-        self.cache = KVCache(groups, [blocks], BLOCK_SIZE, device)
+        groups = kv_cache_groups(self.model.config, self.kv_format)
+        self.cache = KVCache(
+            groups, [blocks], BLOCK_SIZE, device, max_num_seqs=1, max_num_batched_tokens=512
+        )
         # Blocks in an order that nothing may rely on.
         self.table = (torch.randperm(blocks) + 1).to(device)
         self.ids, self.positions = (
@@ -171,7 +173,7 @@ def check_tiny_models(report: Report, device: torch.device, formats: Sequence[st
     for weight_format in formats:
         answers = []
         for kernels in (gpu_kernels(fp32, fp32), torch_kernels(fp32, fp32)):
-            chat = Chat(build(TINY, weight_format, kernels, device, 64), 64, fp32)
+            chat = Chat(build(TINY, weight_format, kernels, device, 64), 64, "fp32")
             logits = [chat.prefill(ids)]
             chat.set_step(17, len(ids))
             logits += chat.step()
@@ -227,7 +229,7 @@ def measure_model(report: Report, peaks: Peaks, weight_format: str, quick: bool)
     model = build(LLAMA_8B, weight_format, kernels, device, longest + BLOCK_SIZE)
     for weight in model.typical_weights():
         kernels.linear.tune(weight)
-    chat = Chat(model, longest + BLOCK_SIZE, bf16)
+    chat = Chat(model, longest + BLOCK_SIZE, "bf16")
     ids = torch.randint(LLAMA_8B.vocab_size, (longest,), device=device)
     for count in WARM_UP_TOKENS:
         chat.prefill(ids[:count])

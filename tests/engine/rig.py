@@ -38,7 +38,7 @@ class Rig:
         max_num_seqs: int = 8,
         budget: int = 512,
         prefix_caching: bool = True,
-        kv_dtype: torch.dtype = torch.float32,
+        kv_format: str = "fp32",
         kernels: KernelSet | None = None,
         threads: int = 2,
         cancel: CancelCell | None = None,
@@ -50,17 +50,27 @@ class Rig:
         self.model = DecoderModel(checkpoint.config, kernels, CPU)
         for _ in self.model.load(source, self.config.context_length):
             pass
-        groups = kv_cache_groups(self.config, kv_dtype)
-        self.cache = KVCache(groups, [num_blocks] * len(groups), block_size, CPU)
+        groups = kv_cache_groups(self.config, kv_format)
+        self.cache = KVCache(
+            groups,
+            [num_blocks] * len(groups),
+            block_size,
+            CPU,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=budget,
+        )
         limits = EngineConfig(
             "", block_size=block_size, max_num_seqs=max_num_seqs, max_num_batched_tokens=budget
         )
         tokens = num_blocks * block_size
         self.specs = [
-            PoolSpec(group.size.pool_blocks(limits, tokens), group.spec.window) for group in groups
+            PoolSpec(group.size(block_size).pool_blocks(limits, tokens), group.spec.window)
+            for group in groups
         ]
         self.blocks = BlockManager(self.specs, block_size, prefix_caching)
-        self.scheduler = Scheduler(self.blocks, max_num_seqs, budget)
+        self.scheduler = Scheduler(
+            self.blocks, max_num_seqs, budget, self.cache.fills_blocks_at_once
+        )
         self.runner = ModelRunner(self.model, self.cache, tokens, max_num_seqs, cancel)
 
     @torch.inference_mode()

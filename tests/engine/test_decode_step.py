@@ -17,9 +17,9 @@ PROMPTS = [list(range(60, 60 + n)) for n in (5, 33, 17)]
 native = pytest.mark.skipif(not runnable_levels(), reason="no native kernels are compiled")
 
 
-def rig_after_prefill(weight_format: str, kv_dtype: torch.dtype = torch.bfloat16) -> Rig:
+def rig_after_prefill(weight_format: str, kv_format: str = "bf16") -> Rig:
     """Three sequences that are about to decode."""
-    rig = Rig(MODEL, weight_format, kv_dtype=kv_dtype)
+    rig = Rig(MODEL, weight_format, kv_format=kv_format)
     for prompt in PROMPTS:
         rig.start(prompt, 8)
     rig.step()
@@ -82,7 +82,7 @@ def test_rows_do_not_depend_on_the_batch() -> None:
 @pytest.mark.parametrize("weight_format", ["fp32", "bf16", "int8"])
 def test_a_step_of_many_rows_is_on_the_tape(weight_format: str) -> None:
     """Also where prompts of as many rows would go through torch's GEMM, which no tape holds."""
-    rig = Rig(MODEL, weight_format, max_num_seqs=16, num_blocks=64, kv_dtype=torch.bfloat16)
+    rig = Rig(MODEL, weight_format, max_num_seqs=16, num_blocks=64, kv_format="bf16")
     rig.model.kernels.linear._crossover = dict.fromkeys(Format, 9)
     for count in range(12):
         rig.start(list(range(60, 65 + count)), 8)

@@ -9,6 +9,7 @@ import pytest
 
 from engine.config import GenerationRequest
 from engine.events import BlockMap, Event, GenerationFinished, PrefillDone
+from engine.kv_formats import KV_FORMATS
 from engine.local_session import LocalSession
 
 Opener = Callable[..., LocalSession]
@@ -78,7 +79,7 @@ def test_editing_recomputes_only_from_there(open_session: Opener, kept: int) -> 
     assert end.token_ids == fresh.token_ids
 
 
-@pytest.mark.parametrize("kv_format", ["fp32", "bf16"])
+@pytest.mark.parametrize("kv_format", KV_FORMATS[1:])
 def test_evicted_and_preempted_answers_are_the_plain_ones(
     open_session: Opener, kv_format: str
 ) -> None:

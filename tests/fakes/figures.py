@@ -16,10 +16,11 @@ from engine.config import (
     ModelInfo,
     SamplingParams,
     WeightFormatInfo,
+    kv_group_size,
 )
 from engine.events import Capabilities, FinishReason, ModelLoaded, RequestMetrics
 from engine.footprint import Footprint, Workspace
-from engine.kv_formats import kv_format_bytes
+from engine.kv_formats import KV_FORMATS
 from engine.planner.plan import Machine, PlannedModel, Planning, WeightLevel, nominal_bytes
 from engine.prediction import DeviceSpeed, MatrixGroup, ModelWork
 
@@ -85,7 +86,7 @@ def model_info(path: str) -> ModelInfo:
             WeightFormatInfo(name, label, WEIGHT_BYTES[name], nominal, bits)
             for name, (label, nominal, bits) in labels.items()
         ),
-        kv_formats=("auto", "fp32", "bf16"),
+        kv_formats=KV_FORMATS,
         has_chat_template=True,
         default_sampling=SamplingParams(temperature=0.7, top_p=0.9),
     )
@@ -286,10 +287,10 @@ def planning(
     )
     groups = {
         name: tuple(
-            KVGroupSize(count * kv_format_bytes(name, shape.num_kv_heads, shape.head_dim), window)
+            kv_group_size(name, count, shape.num_kv_heads, shape.head_dim, 16, window)
             for window, count in shape.layers.items()
         )
-        for name in ("fp32", "bf16")
+        for name in KV_FORMATS[1:]
     }
     work = {
         name: ModelWork(

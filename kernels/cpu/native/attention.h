@@ -14,13 +14,14 @@
 #ifndef PS_ATTENTION_H
 #define PS_ATTENTION_H
 
+#include "kv_entries.h"
 #include "linear_dense.h"
 #include "small_ops.h"
 
 #define SPANS 16 /* into which a context is cut: enough for all threads to end together */
 #define SHORTEST_SPAN 64 /* tokens; shorter ones are not worth their partial results */
 #define SPAN 256         /* tokens; longer ones would have more scores than the nearest cache holds */
-#define HEAD_PACK 3   /* query heads treated at once: with 4 tokens each, 12 sums in registers */
+#define HEAD_PACK (VF_LANES == 16 ? 4 : 3) /* query heads at once, times 4 tokens: sums in registers */
 #define TOKEN_PACK 4
 #define AHEAD 8       /* tokens whose entries are asked for before they are needed */
 
@@ -50,11 +51,10 @@ INLINE int64_t first_seen(const ps_attention_decode *op, int64_t row) {
     return op->context_lens[row] - seen_by(op, row);
 }
 
-/* Where the entries of each token of a span begin, in elements from the cache's start. */
+/* Where the entries of each token of a span begin, in bytes from the cache's start. */
 INLINE void locate(const ps_attention_decode *op, int64_t row, int64_t first, int count,
-                   int64_t *offsets) {
+                   int64_t stride, int64_t *offsets) {
     const int64_t *table = op->block_tables + row * op->table_width;
-    const int64_t stride = (int64_t)op->num_kv_heads * op->head_dim;
     const int size = op->block_size;
     int64_t block = first / size; /* divided once: a division a token costs more than its dot */
     int within = (int)(first % size);
@@ -65,43 +65,132 @@ INLINE void locate(const ps_attention_decode *op, int64_t row, int64_t first, in
 }
 
 /* All heads of a token. The processor's own foresight ends with each page. */
-INLINE void ask_for(const ps_attention_decode *op, const void *cache, int64_t offset) {
-    const int width = op->kv_format == PS_FP32 ? 4 : 2;
-    const char *entry = (const char *)cache + offset * width;
-    const int64_t bytes = (int64_t)op->num_kv_heads * op->head_dim * width;
+INLINE void ask_for(const uint8_t *entry, int64_t bytes) {
     for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(entry + byte);
 }
 
+/* The tokens of a span that are worked on at once: where the entry of each begins. */
+typedef struct {
+    const uint8_t *entry[TOKEN_PACK];
+} ps_tokens;
+
+/* What T tokens have of a row of scores or weights. */
+INLINE f4 take(int T, const float *p) {
+    if (T == TOKEN_PACK) return f4_load(p);
+    return (f4){p[0]};
+}
+INLINE void put(int T, float *p, f4 x) {
+    if (T == TOKEN_PACK) f4_store(p, x);
+    else p[0] = x[0];
+}
+
+/* Scale and offset of a group of each token, `at` bytes into its entry. */
+INLINE void params_of(int T, ps_tokens tokens, int64_t at, f4 *scale, f4 *offset) {
+    const void *places[TOKEN_PACK];
+    UNROLL for (int t = 0; t < TOKEN_PACK; t++) places[t] = tokens.entry[t < T ? t : 0] + at;
+    half_pairs(places, scale, offset);
+}
+
 /* scores[h][t] = scale * q[h] . key[t] for H heads and T tokens of one key head. */
-INLINE void score_tokens(int H, int T, int format, const ps_attention_decode *op, const float *q,
-                         const int64_t *offsets, int64_t head_offset, float *scores) {
+INLINE void score_dense(int H, int T, int format, const ps_attention_decode *op, const float *q,
+                        ps_tokens tokens, float *scores) {
     const int dim = op->head_dim, whole = dim / VF_LANES * VF_LANES;
     vf dots[HEAD_PACK][TOKEN_PACK];
     UNROLL for (int h = 0; h < H; h++)
         UNROLL for (int t = 0; t < TOKEN_PACK; t++) dots[h][t] = vf_zero();
     for (int d = 0; d < whole; d += VF_LANES) {
         UNROLL for (int t = 0; t < T; t++) {
-            vf key = load_as_float(format, op->k_cache, offsets[t] + head_offset + d);
+            vf key = load_as_float(format, tokens.entry[t], d);
             UNROLL for (int h = 0; h < H; h++)
                 dots[h][t] = vf_fma(key, vf_load(q + h * dim + d), dots[h][t]);
         }
     }
     UNROLL for (int h = 0; h < H; h++) {
-        float sums[TOKEN_PACK];
-        vf_sum4(dots[h], sums);
-        UNROLL for (int t = 0; t < T; t++) {
+        f4 sums = vf_sum4(dots[h]);
+        UNROLL for (int t = 0; t < T; t++)
             for (int d = whole; d < dim; d++)
-                sums[t] += q[h * dim + d] *
-                           scalar_as_float(format, op->k_cache, offsets[t] + head_offset + d);
-            scores[h * SPAN + t] = sums[t] * op->scale;
-        }
+                sums[t] += q[h * dim + d] * scalar_as_float(format, tokens.entry[t], d);
+        put(T, scores + h * SPAN, sums * op->scale);
     }
 }
 
+/* The queries of a row in 16 bits beside keys in 8: q = code * scale, group by group of a head. What
+ * that rounds is 1/256 of what the keys were rounded by. */
+typedef struct {
+    int16_t *codes; /* [Hq, D] */
+    float *scales;  /* [Hq, groups] */
+    float *sums;    /* of q, for the keys' offsets */
+} ps_query;
+
+static void round_query(const float *q, int64_t groups, int size, const ps_query *to) {
+    for (int64_t g = 0; g < groups; g++) {
+        const float *x = q + g * size;
+        vf largest = vf_zero(), sum = vf_zero();
+        for (int d = 0; d < size; d += VF_LANES) {
+            largest = vf_max(largest, vf_abs(vf_load(x + d)));
+            sum = vf_add(sum, vf_load(x + d));
+        }
+        const float top = vf_max_lane(largest), scale = top > 0.0f ? top / 32767.0f : 1.0f;
+        for (int d = 0; d < size; d += VF_LANES)
+            vi_store_i16(to->codes + g * size + d,
+                         vi_round(vf_div(vf_load(x + d), vf_set(scale))));
+        to->scales[g] = scale;
+        to->sums[g] = vf_sum(sum);
+    }
+}
+
+/* As score_dense over keys of 8 bits; `q` begins at the first of the heads. */
+INLINE void score_int8(int H, int T, const ps_attention_decode *op, ps_query q, ps_tokens tokens,
+                       float *scores) {
+    const int dim = op->head_dim, size = op->k_cache.group_size, groups = dim / size;
+    f4 totals[HEAD_PACK];
+    UNROLL for (int h = 0; h < H; h++) totals[h] = f4_set(0.0f);
+    for (int g = 0; g < groups; g++) {
+        vi dots[HEAD_PACK][TOKEN_PACK];
+        UNROLL for (int h = 0; h < H; h++)
+            UNROLL for (int t = 0; t < TOKEN_PACK; t++) dots[h][t] = vi_zero();
+        for (int d = g * size; d < (g + 1) * size; d += 2 * VF_LANES)
+            UNROLL for (int t = 0; t < T; t++) {
+                vi key = pair_i8((const int8_t *)tokens.entry[t] + d);
+                UNROLL for (int h = 0; h < H; h++)
+                    dots[h][t] = pair_dot(dots[h][t], key, vi_load(q.codes + h * dim + d));
+            }
+        f4 scale, offset;
+        params_of(T, tokens, dim + 4 * g, &scale, &offset);
+        UNROLL for (int h = 0; h < H; h++) {
+            vf wide[TOKEN_PACK];
+            UNROLL for (int t = 0; t < TOKEN_PACK; t++) wide[t] = vi_to_float(dots[h][t]);
+            totals[h] += vf_sum4(wide) * scale * q.scales[h * groups + g] +
+                         offset * q.sums[h * groups + g];
+        }
+    }
+    UNROLL for (int h = 0; h < H; h++) put(T, scores + h * SPAN, totals[h] * op->scale);
+}
+
+/* As score_dense over keys of 4 bits by channel, whose scales are in `q` already; `base[h]` is what
+ * their offsets add. */
+INLINE void score_channels(int H, int T, const ps_attention_decode *op, const float *q,
+                           const float *base, ps_tokens tokens, float *scores) {
+    const int dim = op->head_dim;
+    vf dots[HEAD_PACK][TOKEN_PACK];
+    UNROLL for (int h = 0; h < H; h++)
+        UNROLL for (int t = 0; t < TOKEN_PACK; t++) dots[h][t] = vf_zero();
+    for (int d = 0; d < dim / 2; d += VF_LANES)
+        UNROLL for (int t = 0; t < T; t++) {
+            vf low, high;
+            nibbles(tokens.entry[t] + d, &low, &high);
+            UNROLL for (int h = 0; h < H; h++) {
+                dots[h][t] = vf_fma(low, vf_load(q + h * dim + d), dots[h][t]);
+                dots[h][t] = vf_fma(high, vf_load(q + h * dim + dim / 2 + d), dots[h][t]);
+            }
+        }
+    UNROLL for (int h = 0; h < H; h++)
+        put(T, scores + h * SPAN, (vf_sum4(dots[h]) + base[h]) * op->scale);
+}
+
 /* values[h] += weights[h][t] * value[t] for H heads and T tokens of one key head. */
-INLINE void add_values(int H, int T, int format, const ps_attention_decode *op,
-                       const float *weights, const int64_t *offsets, int64_t head_offset,
-                       float *values, int64_t stride) {
+INLINE void add_dense(int H, int T, int format, const ps_attention_decode *op, const float *weights,
+                      ps_tokens tokens, float *values, int64_t stride) {
     const int dim = op->head_dim, whole = dim / VF_LANES * VF_LANES;
     vf shares[HEAD_PACK][TOKEN_PACK];
     UNROLL for (int h = 0; h < H; h++)
@@ -110,7 +199,7 @@ INLINE void add_values(int H, int T, int format, const ps_attention_decode *op,
         vf sums[HEAD_PACK];
         UNROLL for (int h = 0; h < H; h++) sums[h] = vf_load(values + h * stride + d);
         UNROLL for (int t = 0; t < T; t++) {
-            vf value = load_as_float(format, op->v_cache, offsets[t] + head_offset + d);
+            vf value = load_as_float(format, tokens.entry[t], d);
             UNROLL for (int h = 0; h < H; h++)
                 sums[h] = vf_fma(shares[h][t], value, sums[h]);
         }
@@ -120,8 +209,48 @@ INLINE void add_values(int H, int T, int format, const ps_attention_decode *op,
         UNROLL for (int h = 0; h < H; h++)
             UNROLL for (int t = 0; t < T; t++)
                 values[h * stride + d] +=
-                    weights[h * SPAN + t] *
-                    scalar_as_float(format, op->v_cache, offsets[t] + head_offset + d);
+                    weights[h * SPAN + t] * scalar_as_float(format, tokens.entry[t], d);
+}
+
+/* As add_dense over values of 8 or 4 bits by token; what their offsets add is gathered in `offsets`,
+ * [H, groups] times a float for each token of a pack. */
+INLINE void add_groups(int H, int T, int bits, const ps_attention_decode *op, const float *weights,
+                       ps_tokens tokens, float *values, int64_t stride, float *offsets) {
+    const int dim = op->head_dim, size = op->v_cache.group_size, groups = dim / size;
+    const int apart = bits == 8 ? 0 : size / 2; /* from the low nibbles' dims to the high ones' */
+    for (int g = 0; g < groups; g++) {
+        vf shares[HEAD_PACK][TOKEN_PACK];
+        f4 scale, offset;
+        params_of(T, tokens, dim * bits / 8 + 4 * g, &scale, &offset);
+        UNROLL for (int h = 0; h < H; h++) {
+            f4 weight = take(T, weights + h * SPAN), share = weight * scale;
+            UNROLL for (int t = 0; t < T; t++) shares[h][t] = vf_set(share[t]);
+            float *sum = offsets + (h * groups + g) * TOKEN_PACK;
+            f4_store(sum, f4_load(sum) + weight * offset);
+        }
+        for (int d = 0; d < (bits == 8 ? size : size / 2); d += VF_LANES) {
+            float *to = values + g * size + d;
+            vf low_sums[HEAD_PACK], high_sums[HEAD_PACK];
+            UNROLL for (int h = 0; h < H; h++) {
+                low_sums[h] = vf_load(to + h * stride);
+                if (bits == 4) high_sums[h] = vf_load(to + h * stride + apart);
+            }
+            UNROLL for (int t = 0; t < T; t++) {
+                const uint8_t *codes = tokens.entry[t] + g * size * bits / 8 + d;
+                vf low, high;
+                if (bits == 8) low = vf_from_i8((const int8_t *)codes);
+                else nibbles(codes, &low, &high);
+                UNROLL for (int h = 0; h < H; h++) {
+                    low_sums[h] = vf_fma(shares[h][t], low, low_sums[h]);
+                    if (bits == 4) high_sums[h] = vf_fma(shares[h][t], high, high_sums[h]);
+                }
+            }
+            UNROLL for (int h = 0; h < H; h++) {
+                vf_store(to + h * stride, low_sums[h]);
+                if (bits == 4) vf_store(to + h * stride + apart, high_sums[h]);
+            }
+        }
+    }
 }
 
 /* A span has room for whole vectors. */
@@ -144,66 +273,210 @@ static void weigh(float *scores, int count, float *largest, float *sum) {
     *sum = vf_sum(total);
 }
 
-INLINE void score_pack(int T, int format, const ps_attention_decode *op, int heads, const float *q,
-                       const int64_t *offsets, int64_t head_offset, float *scores) {
-    if (heads == 1) score_tokens(1, T, format, op, q, offsets, head_offset, scores);
-    else if (heads == 2) score_tokens(2, T, format, op, q, offsets, head_offset, scores);
-    else score_tokens(3, T, format, op, q, offsets, head_offset, scores);
+/* What a span of one row is worked on with. */
+typedef struct {
+    const ps_attention_decode *op;
+    const float *q; /* the row's, [Hq, D] */
+    ps_query rounded;
+    const float *base;
+    float *scores; /* [Hq, SPAN] */
+    float *values;  /* [Hq], each 2 + D floats apart */
+    float *offsets; /* [Hq, groups, TOKEN_PACK]: what the values' offsets add */
+} ps_span;
+
+typedef enum { SCORE_DENSE, SCORE_INT8, SCORE_CHANNELS, ADD_DENSE, ADD_INT8, ADD_INT4 } ps_work;
+
+/* T tokens from the span's `t` on, `heads` query heads of one key head. */
+INLINE void work_on(int H, int T, ps_work work, int format, const ps_span *span, int head, int t,
+                    ps_tokens tokens) {
+    const ps_attention_decode *op = span->op;
+    const int dim = op->head_dim, groups = dim / op->k_cache.group_size;
+    const int64_t stride = 2 + dim;
+    float *scores = span->scores + head * SPAN + t, *values = span->values + head * stride;
+    float *offsets = span->offsets + head * (dim / op->v_cache.group_size) * TOKEN_PACK;
+    ps_query q = span->rounded;
+    switch (work) {
+    case SCORE_DENSE: score_dense(H, T, format, op, span->q + head * dim, tokens, scores); break;
+    case SCORE_INT8:
+        q.codes += head * dim;
+        q.scales += head * groups;
+        q.sums += head * groups;
+        score_int8(H, T, op, q, tokens, scores);
+        break;
+    case SCORE_CHANNELS:
+        score_channels(H, T, op, span->q + head * dim, span->base + head, tokens, scores);
+        break;
+    case ADD_DENSE: add_dense(H, T, format, op, scores, tokens, values, stride); break;
+    case ADD_INT8: add_groups(H, T, 8, op, scores, tokens, values, stride, offsets); break;
+    case ADD_INT4: add_groups(H, T, 4, op, scores, tokens, values, stride, offsets); break;
+    }
 }
 
-INLINE void value_pack(int T, int format, const ps_attention_decode *op, int heads,
-                       const float *weights, const int64_t *offsets, int64_t head_offset,
-                       float *values, int64_t stride) {
-    if (heads == 1) add_values(1, T, format, op, weights, offsets, head_offset, values, stride);
-    else if (heads == 2) add_values(2, T, format, op, weights, offsets, head_offset, values, stride);
-    else add_values(3, T, format, op, weights, offsets, head_offset, values, stride);
+INLINE void work_on_heads(int T, ps_work work, int format, const ps_span *span, int head, int heads,
+                          int t, ps_tokens tokens) {
+    if (heads == 1) work_on(1, T, work, format, span, head, t, tokens);
+    else if (heads == 2) work_on(2, T, work, format, span, head, t, tokens);
+    else if (heads == 3) work_on(3, T, work, format, span, head, t, tokens);
+    else work_on(HEAD_PACK, T, work, format, span, head, t, tokens);
 }
 
-INLINE void attend_item(int format, const ps_attention_decode *op, int64_t row, int64_t span,
-                        float *partial) {
-    const int group = op->num_heads / op->num_kv_heads, dim = op->head_dim;
-    const int length = span_of(seen_by(op, row));
-    const int64_t first = first_seen(op, row) + span * length, stride = 2 + dim;
-    const int64_t left = op->context_lens[row] - first;
-    const int count = (int)(left < length ? left : length);
-    const int known = (int)(left < length + AHEAD ? left : length + AHEAD);
-    const float *q = op->q + row * op->num_heads * dim;
-    float scores[op->num_heads * SPAN];
-    int64_t offsets[SPAN + AHEAD];
-    locate(op, row, first, known, offsets);
+/* Heads to work on at once of so many that are left: packs as equal as can be. */
+INLINE int heads_of(int left) {
+    const int packs = (left + HEAD_PACK - 1) / HEAD_PACK;
+    return (left + packs - 1) / packs;
+}
+
+/* All heads over `count` tokens of a span from its `begin` on, in the order they lie in memory. The
+ * entries of all heads of a token begin at `offsets`, which go on for `known` tokens, and a head's
+ * `entry_bytes` apart. */
+INLINE void go_through(ps_work work, int format, const ps_span *span, int begin, int count,
+                       int known, const void *data, const int64_t *offsets, int64_t entry_bytes) {
+    const ps_attention_decode *op = span->op;
+    const int group = op->num_heads / op->num_kv_heads;
+    const int64_t all_heads = op->num_kv_heads * entry_bytes;
     for (int t = 0; t < count; t += count - t < TOKEN_PACK ? 1 : TOKEN_PACK) {
+        const int pack = count - t < TOKEN_PACK ? 1 : TOKEN_PACK;
         for (int i = t + AHEAD; i < t + AHEAD + TOKEN_PACK && i < known; i++)
-            ask_for(op, op->k_cache, offsets[i]);
+            ask_for((const uint8_t *)data + offsets[i], all_heads);
         for (int head = 0; head < op->num_heads;) {
-            int in_group = group - head % group, heads = in_group < HEAD_PACK ? in_group : HEAD_PACK;
-            int64_t place = (int64_t)(head / group) * dim;
-            float *to = scores + head * SPAN + t;
-            if (count - t >= TOKEN_PACK)
-                score_pack(TOKEN_PACK, format, op, heads, q + head * dim, offsets + t, place, to);
-            else score_pack(1, format, op, heads, q + head * dim, offsets + t, place, to);
+            const int heads = heads_of(group - head % group);
+            ps_tokens tokens = {{0}};
+            for (int i = 0; i < pack; i++)
+                tokens.entry[i] =
+                    (const uint8_t *)data + offsets[t + i] + head / group * entry_bytes;
+            if (pack == TOKEN_PACK)
+                work_on_heads(TOKEN_PACK, work, format, span, head, heads, begin + t, tokens);
+            else work_on_heads(1, work, format, span, head, heads, begin + t, tokens);
             head += heads;
         }
     }
+}
+
+/* Scores over one full block by channel: the keys' scales go into the queries, once a block. */
+static void score_block(const ps_span *span, int begin, int count, int64_t block, int within) {
+    const ps_attention_decode *op = span->op;
+    const int dim = op->head_dim, size = op->block_size, group = op->num_heads / op->num_kv_heads;
+    const int64_t entry_bytes = channel_entry_bytes(size, dim);
+    const uint8_t *data =
+        (const uint8_t *)op->k_cache.data + block * op->num_kv_heads * entry_bytes;
+    float scaled[op->num_heads * dim], base[op->num_heads];
+    for (int kv_head = 0; kv_head < op->num_kv_heads; kv_head++) {
+        const uint16_t *scales = (const uint16_t *)(data + kv_head * entry_bytes + size * dim / 2);
+        vf sums[group];
+        for (int h = 0; h < group; h++) sums[h] = vf_zero();
+        for (int d = 0; d < dim; d += VF_LANES) {
+            vf scale = vf_from_fp16(scales + d), offset = vf_from_fp16(scales + dim + d);
+            for (int h = 0; h < group; h++) {
+                const int64_t at = (kv_head * group + h) * dim + d;
+                vf x = vf_load(span->q + at);
+                sums[h] = vf_fma(x, offset, sums[h]);
+                vf_store(scaled + at, vf_mul(x, scale));
+            }
+        }
+        for (int h = 0; h < group; h++) base[kv_head * group + h] = vf_sum(sums[h]);
+    }
+    ps_span with_scales = *span;
+    with_scales.q = scaled;
+    with_scales.base = base;
+    int64_t offsets[SPAN];
+    for (int t = 0; t < count; t++) offsets[t] = (int64_t)(within + t) * dim / 2;
+    go_through(SCORE_CHANNELS, 0, &with_scales, begin, count, 0, data, offsets, entry_bytes);
+}
+
+/* Scores over keys by channel, block by block; the newest block is in the row's tail. */
+static void score_blocks(const ps_span *span, int64_t row, int64_t first, int count) {
+    const ps_attention_decode *op = span->op;
+    const int size = op->block_size, dim = op->head_dim;
+    const int64_t newest = (op->context_lens[row] - 1) / size;
+    for (int t = 0; t < count;) {
+        const int64_t block = (first + t) / size;
+        const int within = (int)((first + t) % size);
+        const int tokens = size - within < count - t ? size - within : count - t;
+        if (block == newest) {
+            int64_t offsets[SPAN];
+            for (int i = 0; i < tokens; i++)
+                offsets[i] =
+                    (op->tails[row] * size + within + i) * op->num_kv_heads * dim * 2;
+            go_through(SCORE_DENSE, PS_BF16, span, t, tokens, 0, op->k_cache.tails, offsets, dim * 2);
+        } else {
+            score_block(span, t, tokens, op->block_tables[row * op->table_width + block], within);
+        }
+        t += tokens;
+    }
+}
+
+static void score_span(const ps_span *span, int64_t row, int64_t first, int count, int known) {
+    const ps_attention_decode *op = span->op;
+    const ps_kv *k = &op->k_cache;
+    const int dim = op->head_dim;
+    if (k->format == PS_INT4_CHANNEL) {
+        score_blocks(span, row, first, count);
+        return;
+    }
+    int64_t offsets[SPAN + AHEAD];
+    const int64_t stride = token_stride(k, op->num_kv_heads, dim), head = stride / op->num_kv_heads;
+    locate(op, row, first, known, stride, offsets);
+    if (k->format == PS_INT8)
+        go_through(SCORE_INT8, 0, span, 0, count, known, k->data, offsets, head);
+    else if (k->format == PS_FP32)
+        go_through(SCORE_DENSE, PS_FP32, span, 0, count, known, k->data, offsets, head);
+    else if (k->format == PS_BF16)
+        go_through(SCORE_DENSE, PS_BF16, span, 0, count, known, k->data, offsets, head);
+    else go_through(SCORE_DENSE, PS_FP16, span, 0, count, known, k->data, offsets, head);
+}
+
+static void add_offsets(const ps_span *span) {
+    const int dim = span->op->head_dim, size = span->op->v_cache.group_size, groups = dim / size;
+    for (int i = 0; i < span->op->num_heads * groups; i++) {
+        f4 sums = f4_load(span->offsets + i * TOKEN_PACK);
+        vf offset = vf_set(sums[0] + sums[1] + sums[2] + sums[3]);
+        float *to = span->values + i / groups * (2 + dim) + i % groups * size;
+        for (int d = 0; d < size; d += VF_LANES) vf_store(to + d, vf_add(vf_load(to + d), offset));
+    }
+}
+
+static void add_span(const ps_span *span, int64_t row, int64_t first, int count, int known) {
+    const ps_attention_decode *op = span->op;
+    const ps_kv *v = &op->v_cache;
+    int64_t offsets[SPAN + AHEAD];
+    const int64_t stride = token_stride(v, op->num_kv_heads, op->head_dim);
+    const int64_t head = stride / op->num_kv_heads;
+    locate(op, row, first, known, stride, offsets);
+    if (v->format == PS_INT8)
+        go_through(ADD_INT8, 0, span, 0, count, known, v->data, offsets, head);
+    else if (v->format == PS_INT4)
+        go_through(ADD_INT4, 0, span, 0, count, known, v->data, offsets, head);
+    else if (v->format == PS_FP32)
+        go_through(ADD_DENSE, PS_FP32, span, 0, count, known, v->data, offsets, head);
+    else if (v->format == PS_BF16)
+        go_through(ADD_DENSE, PS_BF16, span, 0, count, known, v->data, offsets, head);
+    else go_through(ADD_DENSE, PS_FP16, span, 0, count, known, v->data, offsets, head);
+    if (v->format >= PS_INT8) add_offsets(span);
+}
+
+static void attend_item(const ps_attention_decode *op, int64_t row, int64_t number, float *partial) {
+    const int dim = op->head_dim, length = span_of(seen_by(op, row));
+    const int64_t first = first_seen(op, row) + number * length, stride = 2 + dim;
+    const int64_t left = op->context_lens[row] - first;
+    const int count = (int)(left < length ? left : length);
+    const int known = (int)(left < length + AHEAD ? left : length + AHEAD);
+    const int is_rounded = op->k_cache.format == PS_INT8;
+    const int64_t groups = (int64_t)op->num_heads * dim / op->k_cache.group_size;
+    float scores[op->num_heads * SPAN], scales[groups], sums[groups];
+    int16_t codes[is_rounded ? op->num_heads * dim : 1];
+    float offsets[op->num_heads * (dim / op->v_cache.group_size) * TOKEN_PACK];
+    memset(offsets, 0, sizeof offsets);
+    ps_span span = {op, op->q + row * op->num_heads * dim, {codes, scales, sums}, 0, scores,
+                    partial + 2, offsets};
+    if (is_rounded) round_query(span.q, groups, op->k_cache.group_size, &span.rounded);
+    score_span(&span, row, first, count, known);
     for (int head = 0; head < op->num_heads; head++) {
         float *to = partial + head * stride;
         if (op->softcap > 0.0f) cap_scores(scores + head * SPAN, count, op->softcap);
         weigh(scores + head * SPAN, count, to, to + 1);
         memset(to + 2, 0, (size_t)dim * 4);
     }
-    for (int t = 0; t < count; t += count - t < TOKEN_PACK ? 1 : TOKEN_PACK) {
-        for (int i = t + AHEAD; i < t + AHEAD + TOKEN_PACK && i < known; i++)
-            ask_for(op, op->v_cache, offsets[i]);
-        for (int head = 0; head < op->num_heads;) {
-            int in_group = group - head % group, heads = in_group < HEAD_PACK ? in_group : HEAD_PACK;
-            int64_t place = (int64_t)(head / group) * dim;
-            const float *weights = scores + head * SPAN + t;
-            float *to = partial + head * stride + 2;
-            if (count - t >= TOKEN_PACK)
-                value_pack(TOKEN_PACK, format, op, heads, weights, offsets + t, place, to, stride);
-            else value_pack(1, format, op, heads, weights, offsets + t, place, to, stride);
-            head += heads;
-        }
-    }
+    add_span(&span, row, first, count, known);
 }
 
 /* Spans of one head into its output. */
@@ -239,9 +512,7 @@ static void attention_spans(const ps_attention_decode *op, int64_t begin, int64_
         for (int64_t item = begin > first ? begin : first; item < end && item < last; item++) {
             int64_t span = item - first;
             float *to = partial_of(op, row, span);
-            if (op->kv_format == PS_FP32) attend_item(PS_FP32, op, row, span, to);
-            else if (op->kv_format == PS_BF16) attend_item(PS_BF16, op, row, span, to);
-            else attend_item(PS_FP16, op, row, span, to);
+            attend_item(op, row, span, to);
         }
         first = last;
     }

@@ -5,6 +5,7 @@
 #define PS_ATTENTION_PREFILL_H
 
 #include "gemm.h"
+#include "kv_entries.h"
 #include "linear_dense.h"
 #include "ops.h"
 
@@ -20,8 +21,29 @@ typedef struct {
     float *sum;
 } ps_tile;
 
+/* Which keys a pass attends to. Keys by channel take two: a query sees those before its own block
+ * as they are stored, and its own block's as they were before. */
+typedef enum { ALL_KEYS, EARLIER_BLOCKS, OWN_BLOCK } ps_pass;
+
+/* The key at position `at` as floats. */
+INLINE void widen_key(const ps_attention_prefill *op, ps_pass pass, int kv_head, int64_t at,
+                      int64_t slot, float *key) {
+    const int dim = op->head_dim, heads = op->num_kv_heads, size = op->block_size;
+    if (pass == ALL_KEYS) {
+        widen_token(&op->k_cache, slot * heads + kv_head, dim, key);
+    } else if (pass == EARLIER_BLOCKS) {
+        const uint8_t *entry = (const uint8_t *)op->k_cache.data +
+                               (slot / size * heads + kv_head) * channel_entry_bytes(size, dim);
+        widen_channels(entry, (int)(slot % size), size, dim, key);
+    } else {
+        const int64_t row = at - (op->context_len - op->num_queries);
+        const uint16_t *fresh = op->k_cache.fresh + (row * heads + kv_head) * dim;
+        for (int d = 0; d < dim; d += VF_LANES) vf_store(key + d, vf_from_bf16(fresh + d));
+    }
+}
+
 /* Widen `count` keys and values from `first` on; the rest of the tile is 0. */
-INLINE void load_tile(int format, const ps_attention_prefill *op, int kv_head, int64_t first,
+static void load_tile(const ps_attention_prefill *op, ps_pass pass, int kv_head, int64_t first,
                       int count, const ps_tile *tile) {
     const int dim = op->head_dim;
     for (int j = 0; j < TILE_KEYS; j++) {
@@ -29,11 +51,8 @@ INLINE void load_tile(int format, const ps_attention_prefill *op, int kv_head, i
         if (j < count) {
             int64_t at = first + j, block = op->block_table[at / op->block_size];
             int64_t slot = block * op->block_size + at % op->block_size;
-            int64_t offset = (slot * op->num_kv_heads + kv_head) * dim;
-            for (int d = 0; d < dim; d += VF_LANES) {
-                vf_store(key + d, load_as_float(format, op->k_cache, offset + d));
-                vf_store(value + d, load_as_float(format, op->v_cache, offset + d));
-            }
+            widen_key(op, pass, kv_head, at, slot, key);
+            widen_token(&op->v_cache, slot * op->num_kv_heads + kv_head, dim, value);
         } else {
             memset(key, 0, sizeof key);
             memset(value, 0, (size_t)dim * 4);
@@ -73,11 +92,16 @@ INLINE int64_t first_key(const ps_attention_prefill *op, int64_t position) {
     return op->window > 0 && position >= op->window ? position + 1 - op->window : 0;
 }
 
+/* Where a position's block begins. */
+INLINE int64_t block_begin(const ps_attention_prefill *op, int64_t position) {
+    return position - position % op->block_size;
+}
+
 INLINE int in_tile(int64_t key) { return (int)(key < 0 ? 0 : key < TILE_KEYS ? key : TILE_KEYS); }
 
 /* One head's queries against the tile that begins at key `first`. */
-static void attend_tile(const ps_attention_prefill *op, int head, int in_group, int64_t query,
-                        int queries, int64_t first, const ps_tile *tile) {
+static void attend_tile(const ps_attention_prefill *op, ps_pass pass, int head, int in_group,
+                        int64_t query, int queries, int64_t first, const ps_tile *tile) {
     const int dim = op->head_dim;
     const float *q = op->q + query * op->q_stride + (int64_t)head * dim;
     float *out = tile->out + (int64_t)in_group * TILE_QUERIES * dim;
@@ -85,7 +109,10 @@ static void attend_tile(const ps_attention_prefill *op, int head, int in_group, 
         gemm_rows(queries, dim, q, op->q_stride, tile->keys + j, TILE_KEYS, tile->scores + j, TILE_KEYS, 0);
     for (int i = 0; i < queries; i++) {
         int64_t position = op->context_len - op->num_queries + query + i;
-        int begin = in_tile(first_key(op, position) - first), end = in_tile(position + 1 - first);
+        int64_t from = first_key(op, position), to = position + 1;
+        if (pass == EARLIER_BLOCKS) to = block_begin(op, position);
+        if (pass == OWN_BLOCK && from < block_begin(op, position)) from = block_begin(op, position);
+        int begin = in_tile(from - first), end = in_tile(to - first);
         float *scores = tile->scores + i * TILE_KEYS;
         if (begin >= end) { /* keys that other queries of this block see */
             memset(scores, 0, TILE_KEYS * 4);
@@ -100,6 +127,18 @@ static void attend_tile(const ps_attention_prefill *op, int head, int in_group, 
 
 INLINE int64_t query_blocks(const ps_attention_prefill *op) {
     return (op->num_queries + TILE_QUERIES - 1) / TILE_QUERIES;
+}
+
+/* One pass of a block of queries over the keys from `start` to before `last`. */
+static void attend_pass(const ps_attention_prefill *op, ps_pass pass, int kv_head, int64_t query,
+                        int queries, int64_t start, int64_t last, const ps_tile *tile) {
+    const int group = op->num_heads / op->num_kv_heads;
+    for (int64_t first = start; first < last; first += TILE_KEYS) {
+        int count = (int)(last - first < TILE_KEYS ? last - first : TILE_KEYS);
+        load_tile(op, pass, kv_head, first, count, tile);
+        for (int h = 0; h < group; h++)
+            attend_tile(op, pass, kv_head * group + h, h, query, queries, first, tile);
+    }
 }
 
 /* Items are (block of queries, key head), early queries first. */
@@ -119,14 +158,14 @@ static void attention_prefill(const ps_attention_prefill *op, int64_t begin, int
             largest[i] = -INFINITY;
             sum[i] = 0.0f;
         }
-        const int64_t start = first_key(op, op->context_len - op->num_queries + query);
-        for (int64_t first = start; first < last_key; first += TILE_KEYS) {
-            int count = (int)(last_key - first < TILE_KEYS ? last_key - first : TILE_KEYS);
-            if (op->kv_format == PS_FP32) load_tile(PS_FP32, op, kv_head, first, count, &tile);
-            else if (op->kv_format == PS_BF16) load_tile(PS_BF16, op, kv_head, first, count, &tile);
-            else load_tile(PS_FP16, op, kv_head, first, count, &tile);
-            for (int h = 0; h < group; h++)
-                attend_tile(op, kv_head * group + h, h, query, queries, first, &tile);
+        const int64_t position = op->context_len - op->num_queries + query;
+        const int64_t start = first_key(op, position), own = block_begin(op, position);
+        if (op->k_cache.format == PS_INT4_CHANNEL) {
+            const int64_t earlier = block_begin(op, last_key - 1);
+            attend_pass(op, EARLIER_BLOCKS, kv_head, query, queries, start, earlier, &tile);
+            attend_pass(op, OWN_BLOCK, kv_head, query, queries, own, last_key, &tile);
+        } else {
+            attend_pass(op, ALL_KEYS, kv_head, query, queries, start, last_key, &tile);
         }
         for (int h = 0; h < group; h++) {
             for (int i = 0; i < queries; i++) {

@@ -19,10 +19,7 @@ INLINE vf load_as_float(int format, const void *base, int64_t index) {
 INLINE float scalar_as_float(int format, const void *base, int64_t index) {
     if (format == PS_FP32) return ((const float *)base)[index];
     if (format == PS_BF16) return bf16_to_float(((const uint16_t *)base)[index]);
-    uint16_t padded[VF_LANES] = {((const uint16_t *)base)[index]};
-    float lanes[VF_LANES];
-    vf_store(lanes, vf_from_fp16(padded));
-    return lanes[0];
+    return half_to_float((const uint16_t *)base + index);
 }
 
 #define STREAMS 4 /* places in memory that are read at once: measured, a third faster than one */

@@ -23,7 +23,7 @@ typedef enum {
     PS_GATHER_COLUMNS,
 } ps_kind;
 
-typedef enum { PS_FP32, PS_BF16, PS_FP16, PS_INT8, PS_INT4 } ps_format;
+typedef enum { PS_FP32, PS_BF16, PS_FP16, PS_INT8, PS_INT4, PS_INT4_CHANNEL } ps_format;
 
 /* Every operation begins with this. `stage` is where its time is booked. */
 typedef struct {
@@ -46,6 +46,15 @@ typedef struct {
 #define PS_TILE 16  /* outputs that lie interleaved */
 #define MAX_HEAD_DIM 256
 #define PS_BLOCK 32 /* inputs that share a scale of the quantized activations */
+
+/* Keys or values of a layer's cache: see kernels/kv_entries.py. */
+typedef struct {
+    int32_t format;
+    int32_t group_size; /* dims that share a scale, where entries are quantized by token */
+    void *data;
+    uint16_t *tails; /* keys by channel: BF16 [tails, block_size, Hk, D] */
+    uint16_t *fresh; /* and [T, Hk, D] */
+} ps_kv;
 
 /* out [T, num_in] = scale * rows `ids` of the weight. */
 typedef struct {
@@ -90,7 +99,7 @@ typedef struct {
 } ps_linear;
 
 /* Rotate q and k by their positions; q_out [T, Hq, D]; k and v go to their slots. Strides in
- * floats between tokens; heads of a token are contiguous. */
+ * floats between tokens; heads of a token are contiguous. `tails`, for keys by channel: [T]. */
 typedef struct {
     ps_op op;
     int64_t rows;
@@ -108,10 +117,11 @@ typedef struct {
     const float *cos; /* [positions, half] */
     const float *sin;
     float *q_out;
-    int32_t kv_format;
-    void *k_cache; /* [blocks, block_size, Hk, D] */
-    void *v_cache;
+    ps_kv k_cache;
+    ps_kv v_cache;
+    int64_t block_size;
     const int64_t *slot_mapping;
+    const int64_t *tails;
 } ps_rope_store;
 
 /* One query a row over its paged blocks; out [T, Hq, D]. `partial` is scratch, see attention.h. */
@@ -127,11 +137,11 @@ typedef struct {
     float scale;
     float softcap; /* scores become c * tanh(score / c); 0: not */
     const float *q;
-    int32_t kv_format;
-    const void *k_cache;
-    const void *v_cache;
+    ps_kv k_cache;
+    ps_kv v_cache;
     const int64_t *block_tables; /* [T, table_width] */
     const int64_t *context_lens; /* [T] */
+    const int64_t *tails;        /* [T], for keys by channel */
     float *partial;
     float *out;
 } ps_attention_decode;
@@ -150,10 +160,9 @@ typedef struct {
     int32_t block_size;
     float scale;
     float softcap;
-    int32_t kv_format;
     const float *q;
-    const void *k_cache;
-    const void *v_cache;
+    ps_kv k_cache; /* `fresh` begins with the keys of the first query */
+    ps_kv v_cache;
     const int64_t *block_table;
     float *out;
 } ps_attention_prefill;

@@ -55,7 +55,8 @@ static int64_t items_of(const ps_op *op, int phase, int64_t *bytes) {
     case PS_ROPE_STORE: {
         const ps_rope_store *r = (const ps_rope_store *)op;
         *bytes = r->head_dim * 8;
-        return phase == 0 ? r->rows * (r->num_heads + r->num_kv_heads) : 0;
+        if (phase == 0) return r->rows * (r->num_heads + r->num_kv_heads);
+        return r->k_cache.format == PS_INT4_CHANNEL ? r->rows * r->num_kv_heads : 0;
     }
     case PS_ATTENTION_DECODE: {
         const ps_attention_decode *a = (const ps_attention_decode *)op;
@@ -105,7 +106,10 @@ static void run_items(const ps_op *op, int phase, int64_t begin, int64_t end) {
         else if (phase == 0) quantize_rows((const ps_linear *)op, begin, end);
         else linear_grouped((const ps_linear *)op, begin, end);
         break;
-    case PS_ROPE_STORE: rope_store((const ps_rope_store *)op, begin, end); break;
+    case PS_ROPE_STORE:
+        if (phase == 0) rope_store((const ps_rope_store *)op, begin, end);
+        else close_blocks((const ps_rope_store *)op, begin, end);
+        break;
     case PS_ATTENTION_DECODE:
         if (phase == 0) attention_spans((const ps_attention_decode *)op, begin, end);
         else attention_merge((const ps_attention_decode *)op, begin, end);

@@ -68,6 +68,12 @@ INLINE vi word_broadcast(const void *p) {
     memcpy(&word, p, 4);
     return _mm512_set1_epi32(word);
 }
+INLINE vf vf_from_i8(const int8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+INLINE vi vi_from_u8(const uint8_t *p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
 INLINE vi pair_i8(const int8_t *p) {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
 }
@@ -141,6 +147,12 @@ INLINE vi word_broadcast(const void *p) {
     int32_t word;
     memcpy(&word, p, 4);
     return _mm256_set1_epi32(word);
+}
+INLINE vf vf_from_i8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+INLINE vi vi_from_u8(const uint8_t *p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 }
 INLINE vi pair_i8(const int8_t *p) {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
@@ -250,6 +262,8 @@ INLINE vf vf_scale_exponent(vf x, vi n) { return (vf)((vi)x + (n << 23)); }
 INLINE void vi_store_i16(int16_t *p, vi x) {
     for (int i = 0; i < 4; i++) p[i] = (int16_t)x[i];
 }
+INLINE vf vf_from_i8(const int8_t *p) { return (vf){p[0], p[1], p[2], p[3]}; }
+INLINE vi vi_from_u8(const uint8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
 INLINE vi pair_i8(const int8_t *p) {
     i8x8 x;
     memcpy(&x, p, 8);
@@ -288,6 +302,14 @@ INLINE vi quad_total(vi acc) { return pair_first(acc) + pair_second(acc); }
 
 #endif
 
+INLINE vi vi_load(const void *p) {
+    vi x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+INLINE void vi_store(void *p, vi x) { memcpy(p, &x, sizeof x); }
+
 INLINE float bf16_to_float(uint16_t h) {
     uint32_t bits = (uint32_t)h << 16;
     float x;
@@ -302,14 +324,63 @@ INLINE uint16_t float_to_bf16(float x) { /* round to nearest even, nan stays nan
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-/* The sums of four vectors, in order, into out[4]. */
-INLINE void vf_sum4(const vf x[4], float *out) {
-#if VF_LANES == 8
+/* Four floats, one for each of four tokens. */
+typedef float f4 __attribute__((vector_size(16)));
+
+INLINE f4 f4_set(float x) { return (f4){x, x, x, x}; }
+INLINE f4 f4_load(const float *p) {
+    f4 x;
+    memcpy(&x, p, 16);
+    return x;
+}
+INLINE void f4_store(float *p, f4 x) { memcpy(p, &x, 16); }
+
+/* The sums of four vectors, their adds shared. */
+INLINE f4 vf_sum4(const vf x[4]) {
+#if VF_LANES == 16
+    vf ab = _mm512_add_ps(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
+    vf cd = _mm512_add_ps(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
+    vf all = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+    __m256 half = _mm256_add_ps(
+        _mm512_castps512_ps256(all),
+        _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(all), 1)));
+    return (f4)_mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+#elif VF_LANES == 8
     vf ab = _mm256_hadd_ps(x[0], x[1]), cd = _mm256_hadd_ps(x[2], x[3]);
     vf all = _mm256_hadd_ps(ab, cd);
-    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+    return (f4)_mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
 #else
-    for (int i = 0; i < 4; i++) out[i] = vf_sum(x[i]);
+    return (f4){vf_sum(x[0]), vf_sum(x[1]), vf_sum(x[2]), vf_sum(x[3])};
+#endif
+}
+
+/* One FP16 value, wherever it lies. */
+INLINE float half_to_float(const void *p) {
+    uint16_t half[VF_LANES] = {0};
+    memcpy(half, p, 2);
+#ifdef __F16C__
+    return _cvtsh_ss(half[0]);
+#else
+    float lanes[VF_LANES];
+    vf_store(lanes, vf_from_fp16(half));
+    return lanes[0];
+#endif
+}
+
+/* Pairs of FP16 values at four places: the firsts and the seconds. */
+INLINE void half_pairs(const void *const places[4], f4 *firsts, f4 *seconds) {
+#ifdef __F16C__
+    int32_t words[4];
+    UNROLL for (int i = 0; i < 4; i++) memcpy(words + i, places[i], 4);
+    __m256 wide = _mm256_cvtph_ps(_mm_setr_epi32(words[0], words[1], words[2], words[3]));
+    __m128 low = _mm256_castps256_ps128(wide), high = _mm256_extractf128_ps(wide, 1);
+    *firsts = (f4)_mm_shuffle_ps(low, high, 0x88);
+    *seconds = (f4)_mm_shuffle_ps(low, high, 0xdd);
+#else
+    for (int i = 0; i < 4; i++) {
+        (*firsts)[i] = half_to_float(places[i]);
+        (*seconds)[i] = half_to_float((const char *)places[i] + 2);
+    }
 #endif
 }
 

@@ -3,6 +3,7 @@
 #ifndef PS_SMALL_OPS_H
 #define PS_SMALL_OPS_H
 
+#include "kv_entries.h"
 #include "linear_dense.h"
 #include "linear_grouped.h"
 
@@ -80,6 +81,45 @@ INLINE void store_as(int format, const float *x, int dim, void *cache, int64_t i
     }
 }
 
+/* One head of a token, to its slot. */
+INLINE void store_entry(const ps_kv *kv, const float *x, int dim, int64_t entry) {
+    if (kv->format >= PS_INT8) store_token_groups(kv, x, dim, entry);
+    else store_as(kv->format, x, dim, kv->data, entry * dim);
+}
+
+/* Whether rows `a` and `b` are tokens of one sequence. */
+INLINE int same_sequence(const ps_rope_store *op, int64_t a, int64_t b) {
+    return a >= 0 && b < op->rows && op->tails[a] == op->tails[b];
+}
+
+/* A key by channel waits for its block to be full: among the step's keys, and, unless the next block
+ * begins in this step, in its sequence's tail. */
+static void keep_key(const ps_rope_store *op, int64_t row, int head, const float *key) {
+    const int dim = op->head_dim;
+    const int64_t within = op->slot_mapping[row] % op->block_size;
+    uint16_t *fresh = op->k_cache.fresh + (row * op->num_kv_heads + head) * dim;
+    for (int d = 0; d < dim; d++) fresh[d] = float_to_bf16(key[d]);
+    if (same_sequence(op, row, row + op->block_size - within)) return;
+    const int64_t place = (op->tails[row] * op->block_size + within) * op->num_kv_heads + head;
+    memcpy(op->k_cache.tails + place * dim, fresh, (size_t)dim * 2);
+}
+
+/* Quantize the blocks that the rows have filled. Items are heads of rows. */
+static void close_blocks(const ps_rope_store *op, int64_t begin, int64_t end) {
+    const int dim = op->head_dim, heads = op->num_kv_heads, size = (int)op->block_size;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t row = item / heads, head = item % heads, slot = op->slot_mapping[row];
+        if (slot % size != size - 1) continue;
+        const int64_t first = row + 1 - size;
+        const uint16_t *keys = same_sequence(op, first, row)
+                                   ? op->k_cache.fresh + first * heads * dim
+                                   : op->k_cache.tails + op->tails[row] * size * heads * dim;
+        uint8_t *to = (uint8_t *)op->k_cache.data +
+                      (slot / size * heads + head) * channel_entry_bytes(size, dim);
+        store_channel_groups(keys + head * dim, (int64_t)heads * dim, size, dim, to);
+    }
+}
+
 /* Items are heads of rows, queries before keys. */
 static void rope_store(const ps_rope_store *op, int64_t begin, int64_t end) {
     const int heads = op->num_heads + op->num_kv_heads, dim = op->head_dim;
@@ -95,10 +135,11 @@ static void rope_store(const ps_rope_store *op, int64_t begin, int64_t end) {
         }
         head -= op->num_heads;
         float key[MAX_HEAD_DIM];
-        int64_t to = (op->slot_mapping[row] * op->num_kv_heads + head) * dim;
+        int64_t entry = op->slot_mapping[row] * op->num_kv_heads + head;
         rotate(op->k + row * op->k_stride + head * dim, cos, sin, op->half, dim, key);
-        store_as(op->kv_format, key, dim, op->k_cache, to);
-        store_as(op->kv_format, op->v + row * op->v_stride + head * dim, dim, op->v_cache, to);
+        if (op->k_cache.format == PS_INT4_CHANNEL) keep_key(op, row, head, key);
+        else store_entry(&op->k_cache, key, dim, entry);
+        store_entry(&op->v_cache, op->v + row * op->v_stride + head * dim, dim, entry);
     }
 }
 

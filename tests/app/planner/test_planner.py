@@ -18,6 +18,7 @@ from app.planner.figures import figures, origin, verdict
 from app.planner.parts import context_stops
 from app.planner.plot import apart
 from app.theme import load_theme
+from engine.kv_formats import KV_FORMATS
 from engine.planner.plan import Planning, Question, make_plan
 from engine.planner.shapes import SHAPES
 from engine.session import EngineError
@@ -203,7 +204,7 @@ def test_the_plot_draws_every_format(make_program: MakeProgram) -> None:
     """A line a format, ends at the model's own context; themes can change while it is open."""
     planner = opened(make_program(), LLAMA)
     curves = planner.plot.curves()
-    assert set(curves) == {"fp32", "bf16", "room"}
+    assert set(curves) == {*KV_FORMATS[1:], "room"}
     tokens, size = curves["bf16"]
     assert (tokens[-1], size[-1]) == (131_072, 16 * 2**30)
     planner.set_theme(load_theme("light", 1.25))

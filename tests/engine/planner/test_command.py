@@ -80,7 +80,7 @@ def test_options_choose(run: RunPlan) -> None:
     result = planned(run, "Llama-2-7B", "--weights", "int4", "--kv", "fp32", "--context", "1000")
     assert (result["weights"], result["kv"], result["context_length"]) == ("int4", "fp32", 1000)
     assert result["kv_bytes"] == 1000 * 2 * 32 * 32 * 128 * 4
-    assert result["kv_bytes_reserved"] == 1008 * result["kv_bytes"] / 1000
+    assert result["kv_bytes_reserved"] == (1008 + 16) * result["kv_bytes"] / 1000
     assert result["fits"]
     assert result["longest_context"] == 4_096
 
