@@ -1,10 +1,11 @@
 """Compiles every kernel ahead of time and reads what the machine code takes. Needs no GPU.
 
-python -m tests.kernels.gpu.aot [--json] [--main] [TARGET ...]
+python -m tests.kernels.gpu.aot [--json] [--main] [--kv only|without] [TARGET ...]
 
 prints a Markdown table (that of docs/gpu-kernels.md) or one JSON object, for the targets named
-(sm_80 sm_89 sm_90 sm_100 gfx942; all by default); with --main one configuration a kernel. The
-shapes are those of Llama-3.1-8B in BF16, with the alignment that its tensors have.
+(sm_80 sm_89 sm_90 sm_100 gfx942; all by default); with --main one configuration a kernel, with
+--kv only those over a quantized KV cache, or the others. The shapes are those of Llama-3.1-8B in
+BF16, with the alignment that its tensors have.
 """
 
 from __future__ import annotations
@@ -38,9 +39,18 @@ from kernels.gpu import (
     rope_store_kv,
     split_k,
 )
+from kernels.gpu.kv_entries import CHANNEL, DENSE, INT4, INT8
 from kernels.gpu.launch import OPTIONS, dot_dtype
 
 BF16 = torch.bfloat16
+
+# Formats of keys and of values, as kernels are told them.
+KV_FORMATS = {
+    "": (DENSE.value, DENSE.value),
+    "INT8 KV": (INT8.value, INT8.value),
+    "K8V4": (INT8.value, INT4.value),
+    "INT4 KV": (CHANNEL.value, INT4.value),
+}
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -55,7 +65,8 @@ TARGETS = {
 class Build:
     """A kernel at one configuration. `types` names its run-time arguments, by name.
 
-    `unaligned` are those whose value says nothing about alignment: counts and lengths.
+    `unaligned` are those whose value says nothing about alignment: counts and lengths. `kv_format`
+    is one of KV_FORMATS, "" where keys and values are dense or there are none.
     """
 
     name: str
@@ -65,6 +76,7 @@ class Build:
     num_warps: int
     unaligned: tuple[str, ...] = ()
     is_main: bool = True
+    kv_format: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,6 @@ def builds() -> list[Build]:
     int8 = _pointers("x:bf16 codes:i8 scale:fp16 out:fp32")
     int4 = _pointers("x:bf16 codes:u8 scale:fp16 minimum:fp16 out:fp32")
     rows = {"BLOCK_N": 128, "ROWS": 16, "DOT": tl.bfloat16, "STAGES": 3}
-    head = {"BLOCK_SIZE": 16, "HEAD_DIM": 128, "BLOCK_DIM": 128}
     split = "blocks_per_split"
     found = [
         Build(
@@ -126,23 +137,6 @@ def builds() -> list[Build]:
             _pointers("x:bf16 out:bf16") | _integers("x_stride width"),
             {"GELU": False, "BLOCK": gate_and_mul.BLOCK},
             gate_and_mul.WARPS,
-        ),
-        Build(
-            "rope_store_kv",
-            rope_store_kv.rope_store_kv_kernel,
-            _pointers(
-                "q:bf16 k:bf16 v:bf16 positions:i64 cos:fp32 sin:fp32 q_out:bf16 k_cache:bf16 "
-                "v_cache:bf16 slot_mapping:i64"
-            )
-            | _integers(
-                "q_token_stride q_head_stride k_token_stride k_head_stride v_token_stride "
-                "v_head_stride slot_stride cache_head_stride num_heads num_kv_heads "
-                "num_query_blocks"
-            ),
-            {"HALF": 64, "HEAD_DIM": 128, "BLOCK_HEADS": rope_store_kv.BLOCK_HEADS}
-            | {"BLOCK_HALF": 64, "BLOCK_TAIL": 1, "BLOCK_DIM": 128},
-            rope_store_kv.WARPS,
-            ("num_heads", "num_kv_heads", "num_query_blocks"),
         ),
         Build(
             "reduce_splits",
@@ -211,61 +205,149 @@ def builds() -> list[Build]:
                 dequantize.WARPS,
             )
         )
-    for name, dtype, queries, seen in (
-        ("64 queries", BF16, 64, {"WINDOW": 0, "SOFTCAP": 0.0}),
-        ("128 queries", BF16, 2048, {"WINDOW": 0, "SOFTCAP": 0.0}),
-        ("FP32", torch.float32, 2048, {"WINDOW": 0, "SOFTCAP": 0.0}),
-        ("window and soft-cap", BF16, 2048, {"WINDOW": 4096, "SOFTCAP": 50.0}),
+    return found + _store_builds() + _prefill_builds() + _decode_builds()
+
+
+def _entries(kv: str, dtype: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """Types and constants of a layer's keys and values in a format."""
+    k_format, v_format = KV_FORMATS[kv]
+    data = dtype if k_format == DENSE.value else "u8"
+    types = _pointers(f"k_cache:{data} v_cache:{data} tails:i64 k_tails:bf16 fresh:bf16")
+    constants: dict[str, Any] = {"K_FORMAT": k_format, "V_FORMAT": v_format}
+    if k_format != CHANNEL.value:
+        for name in ("tails", "k_tails", "fresh"):
+            del types[name]
+            constants[name] = None
+    return types, constants
+
+
+def _only(names: Iterable[str], values: dict[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
+
+
+def _build(
+    name: str,
+    kernel: Any,
+    kv: str,
+    dtype: str,
+    types: dict[str, str],
+    constants: dict[str, Any],
+    num_warps: int,
+    unaligned: tuple[str, ...] = (),
+    is_main: bool = True,
+) -> Build:
+    """A kernel over cache entries, of which it takes what it has arguments for."""
+    head = {"BLOCK_SIZE": 16, "HEAD_DIM": 128, "BLOCK_DIM": 128}
+    entry_types, formats = _entries(kv, dtype)
+    types = types | _only(kernel.arg_names, entry_types)
+    constants = constants | _only(kernel.arg_names, formats | head)
+    return Build(name, kernel, types, constants, num_warps, unaligned, is_main, kv)
+
+
+def _store_builds() -> list[Build]:
+    found = [
+        _build(
+            ", ".join(filter(None, ("rope_store_kv", kv))),
+            rope_store_kv.rope_store_kv_kernel,
+            kv,
+            "bf16",
+            _pointers(
+                "q:bf16 k:bf16 v:bf16 positions:i64 cos:fp32 sin:fp32 q_out:bf16 slot_mapping:i64"
+            )
+            | _integers(
+                "q_token_stride q_head_stride k_token_stride k_head_stride v_token_stride "
+                "v_head_stride num_heads num_kv_heads num_query_blocks"
+            ),
+            {"HALF": 64, "BLOCK_HEADS": rope_store_kv.BLOCK_HEADS, "BLOCK_HALF": 64}
+            | {"BLOCK_TAIL": 1},
+            rope_store_kv.WARPS,
+            ("num_heads", "num_kv_heads", "num_query_blocks"),
+            kv != "INT8 KV",
+        )
+        for kv in KV_FORMATS
+    ]
+    found.append(
+        _build(
+            "close_blocks",
+            rope_store_kv.close_blocks_kernel,
+            "INT4 KV",
+            "bf16",
+            _pointers("slot_mapping:i64"),
+            {},
+            rope_store_kv.CLOSE_WARPS,
+        )
+    )
+    return found
+
+
+def _prefill_builds() -> list[Build]:
+    plain, narrow = {"WINDOW": 0, "SOFTCAP": 0.0}, {"WINDOW": 4096, "SOFTCAP": 50.0}
+    found: list[Build] = []
+    for name, kv, dtype, queries, seen in (
+        ("64 queries", "", BF16, 64, plain),
+        ("128 queries", "", BF16, 2048, plain),
+        ("FP32", "", torch.float32, 2048, plain),
+        ("window and soft-cap", "", BF16, 2048, narrow),
+        *((kv, kv, BF16, 2048, plain) for kv in KV_FORMATS if kv),
+        ("INT4 KV, window and soft-cap", "INT4 KV", BF16, 2048, narrow),
     ):
-        block_m, block_n, warps, stages = attention_prefill.tile(128, dtype, queries)
+        block_m, block_n, warps, stages = attention_prefill.tile(
+            128, dtype, KV_FORMATS[kv][1], queries
+        )
         kind = "bf16" if dtype == BF16 else "fp32"
         found.append(
-            Build(
+            _build(
                 f"attention_prefill, {name}",
                 attention_prefill.attention_prefill_kernel,
-                _pointers(f"q:{kind} k_cache:{kind} v_cache:{kind} block_table:i64 out:{kind}")
+                kv,
+                kind,
+                _pointers(f"q:{kind} block_table:i64 out:{kind}")
                 | _integers(
-                    "num_queries context_len q_token_stride q_head_stride slot_stride "
-                    "cache_head_stride out_token_stride"
+                    "num_queries context_len q_token_stride q_head_stride num_kv_heads "
+                    "out_token_stride"
                 )
                 | {"scale_log2": "fp32"},
                 {"SHARE": 4, "BLOCK_M": block_m, "BLOCK_N": block_n, "STAGES": stages}
                 | seen
-                | head
                 | {"DOT": dot_dtype(dtype)},
                 warps,
-                ("num_queries", "context_len"),
-                name in ("128 queries", "window and soft-cap"),
+                ("num_queries", "context_len", "num_kv_heads"),
+                name in ("128 queries", "window and soft-cap", "K8V4", "INT4 KV"),
             )
         )
-    for name, dtype, seen in (
-        ("splits", BF16, {"WINDOW": 0, "SOFTCAP": 0.0}),
-        ("splits in FP32", torch.float32, {"WINDOW": 0, "SOFTCAP": 0.0}),
-        ("window and soft-cap", BF16, {"WINDOW": 4096, "SOFTCAP": 50.0}),
+    return found
+
+
+def _decode_builds() -> list[Build]:
+    plain, narrow = {"WINDOW": 0, "SOFTCAP": 0.0}, {"WINDOW": 4096, "SOFTCAP": 50.0}
+    found: list[Build] = []
+    for name, kv, dtype, seen in (
+        ("splits", "", BF16, plain),
+        ("splits in FP32", "", torch.float32, plain),
+        ("window and soft-cap", "", BF16, narrow),
+        *((kv, kv, BF16, plain) for kv in KV_FORMATS if kv),
+        ("INT4 KV, window and soft-cap", "INT4 KV", BF16, narrow),
     ):
-        block_n, warps, stages = attention_decode.tile(128, dtype)
+        block_n, warps, stages = attention_decode.tile(128, dtype, KV_FORMATS[kv][1])
         kind = "bf16" if dtype == BF16 else "fp32"
         found.append(
-            Build(
+            _build(
                 f"attention_decode, {name}",
                 attention_decode.attention_split_kernel,
-                _pointers(
-                    f"q:{kind} k_cache:{kind} v_cache:{kind} block_tables:i64 context_lens:i64 "
-                    "parts:fp32 log_sums:fp32"
-                )
+                kv,
+                kind,
+                _pointers(f"q:{kind} block_tables:i64 context_lens:i64 parts:fp32 log_sums:fp32")
                 | _integers(
-                    "table_stride q_token_stride q_head_stride slot_stride cache_head_stride "
-                    "num_heads num_splits"
+                    "table_stride q_token_stride q_head_stride num_heads num_kv_heads num_splits"
                 )
                 | {"scale_log2": "fp32"},
                 {"SHARE": 4, "HEAD_BLOCKS": 1, "BLOCK_H": 16, "BLOCK_N": block_n}
-                | {"STAGES": stages}
+                | {"BLOCK_TAIL": 16, "STAGES": stages}
                 | seen
-                | head
                 | {"DOT": dot_dtype(dtype)},
                 warps,
-                ("table_stride", "num_splits"),
-                dtype == BF16,
+                ("table_stride", "num_kv_heads", "num_splits"),
+                name in ("splits", "window and soft-cap", "K8V4", "INT4 KV"),
             )
         )
     found.append(
@@ -275,7 +357,7 @@ def builds() -> list[Build]:
             _pointers("parts:fp32 log_sums:fp32 context_lens:i64 out:bf16")
             | _integers("num_heads num_splits"),
             {"WINDOW": 0, "HEAD_DIM": 128, "BLOCK_SPLITS": attention_decode.MAX_SPLITS}
-            | {"BLOCK_N": block_n, "BLOCK_DIM": 128},
+            | {"BLOCK_N": 64, "BLOCK_DIM": 128},
             attention_decode.MERGE_WARPS,
             ("num_splits",),
         )
@@ -397,10 +479,16 @@ def main() -> None:
     parser.add_argument("targets", nargs="*", metavar="TARGET", default=list(TARGETS))
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--main", action="store_true", help="one configuration a kernel")
+    parser.add_argument("--kv", choices=("only", "without"), help="the quantized KV cache")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
-        chosen = [build for build in builds() if build.is_main or not arguments.main]
+        chosen = [
+            build
+            for build in builds()
+            if (build.is_main or not arguments.main)
+            and arguments.kv != ("without" if build.kv_format else "only")
+        ]
         table = all_resources(chosen, arguments.targets)
     if arguments.json:
         plain = {

@@ -10,48 +10,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 
 from kernels import reference
-from kernels.reference import PrefillSpan
 from kernels.weights import GroupedWeight, dequantize, quantize_int4, quantize_int8
-from tests.kernels.gpu import tolerances
-from tests.kernels.gpu.tolerances import BF16, FP16, FP32, Tolerance
+from tests.kernels.gpu import kv_cases, tolerances
+from tests.kernels.gpu.rig import ALL, Heads, Rig, Seen, check, make_spans
+from tests.kernels.gpu.tolerances import BF16, FP16, FP32
 
 DTYPES = {"fp32": FP32, "fp16": FP16, "bf16": BF16}
 EPS = 1e-5
-
-
-@dataclass
-class Rig:
-    """What is under test (`ops`: a KernelSet), on which device, and the seed of its inputs."""
-
-    ops: Any
-    device: torch.device
-    seed: int
-    rng: torch.Generator = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.rng = torch.Generator().manual_seed(self.seed)
-
-    def randn(self, *shape: int, dtype: torch.dtype = FP32) -> torch.Tensor:
-        """Normal values on the CPU, exact in `dtype`."""
-        return torch.randn(shape, generator=self.rng).to(dtype)
-
-    def put(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        """Copies on the device under test."""
-        return [tensor.to(self.device, copy=True) for tensor in tensors]
-
-
-def check(actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> None:
-    """Shapes equal and values within the tolerance; neither may have NaN."""
-    torch.testing.assert_close(
-        actual.double().cpu(), expected.double(), rtol=tolerance.rtol, atol=tolerance.atol
-    )
 
 
 def rows_apart(x: torch.Tensor) -> torch.Tensor:
@@ -296,11 +267,6 @@ def paged(
     return Paged(*caches, tables)
 
 
-Heads = tuple[int, int, int]
-Seen = tuple[int, float]  # window and soft-cap
-ALL: Seen = (0, 0.0)
-
-
 def attention_prefill(
     rig: Rig,
     dtype: torch.dtype,
@@ -317,26 +283,17 @@ def attention_prefill(
     q = rig.randn(sum(count for count, _ in spans), num_heads, head_dim, dtype=dtype)
     scale = head_dim**-0.5
     expected = reference.attention_prefill(
-        q.float(), cache.k_cache, cache.v_cache, _spans(spans, cache.tables), scale, *seen
+        q.float(), cache.k_cache, cache.v_cache, make_spans(spans, cache.tables), scale, *seen
     )
     device_tables = rig.put(*cache.tables)
     actual = rig.ops.attention_prefill(
         *rig.put(q, cache.k_cache.to(cache_dtype), cache.v_cache.to(cache_dtype)),
-        _spans(spans, device_tables),
+        make_spans(spans, device_tables),
         scale,
         *seen,
     )
     assert actual.dtype == dtype
     check(actual, expected, tolerances.attention(dtype))
-
-
-def _spans(
-    spans: Sequence[tuple[int, int]], tables: Sequence[torch.Tensor]
-) -> tuple[PrefillSpan, ...]:
-    return tuple(
-        PrefillSpan(count, context, table)
-        for (count, context), table in zip(spans, tables, strict=True)
-    )
 
 
 def attention_decode(
@@ -439,6 +396,7 @@ def _small_cases() -> dict[str, Case]:
         add(linear_tuned, kind)
         for rows, splits in ((1, 3), (1, 16), (2, 3), (2, 16)):
             add(linear_splits, kind, rows, splits)
+    kv_cases.add_small_cases(add)
     return cases
 
 
@@ -457,6 +415,7 @@ def _large_cases() -> dict[str, Case]:
         add(attention_decode, dtype, dtype, (8, 4, 256), 16, (16384, 1, 4097), (4096, 50.0))
         add(fused_add_rms_norm, dtype, 513, 4096)
         add(silu_and_mul, dtype, 513, 14336)
+    kv_cases.add_large_cases(add)
     return cases
 
 

@@ -18,7 +18,8 @@ from collections.abc import Iterable
 import torch
 
 from kernels.gpu.kernel_set import gpu_kernels
-from tests.kernels.gpu.cases import CASES, LARGE_CASES, Rig
+from tests.kernels.gpu.cases import CASES, LARGE_CASES
+from tests.kernels.gpu.rig import Rig
 from tests.kernels.gpu.tolerances import FP16, FP32
 
 
