@@ -6,7 +6,8 @@ needs an NVIDIA GPU with 24 GB, torch 2.11 and Triton 3.6 or newer, and ends wit
 data-centre GPU. It compares every kernel with its reference on fresh random inputs, a small model
 with the same model on torch's operations, and a replayed step with a computed one. Then it builds
 random-weight models in BF16, INT8 and INT4 on the GPU and times decode at 1k and 16k tokens of
-context and prefill of 2k and 8k tokens, beside Hugging Face transformers where that is installed.
+context and prefill of 2k and 8k tokens, beside Hugging Face transformers where that is installed,
+and decode's attention over 8k and 16k tokens in each format of the KV cache.
 --quick leaves out INT8, 16k, 8k and transformers. --interpret does the small checks in Triton's
 interpreter and needs no GPU. The tables come last. Exit code 1: something differs, or no GPU.
 """
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from pathlib import Path
 import torch
 
 from engine.kv_cache import KVCache
+from engine.kv_formats import kv_format_bytes
 from engine.layers.attention_metadata import DecodeMetadata, PrefillMetadata
 from engine.models.decoder import DecoderModel, kv_cache_groups
 from kernels.recording import CancelCell
@@ -54,6 +56,17 @@ TINY = replace(
 )
 # Of logits near 1, computed in FP32 by other kernels in another order.
 TINY_TOLERANCE = 1e-3
+# The same where a value that is rounded elsewhere may take the next code of a quantized cache.
+TINY_KV_TOLERANCE = 2e-2
+# The one sequence's tail; 0 is that of padding rows.
+TAIL = 1
+# Formats of weights and of the KV cache. The interpreter cuts BF16 off instead of rounding, and
+# with that the keys that INT4 KV is quantized from: codes would differ from torch's.
+TINY_FORMATS = (
+    *((weights, "fp32") for weights in ("fp32", "int8", "int4")),
+    *(("fp32", kv_format) for kv_format in ("int8", "k8v4")),
+)
+QUICK_TINY_FORMATS = (("int4", "fp32"), ("fp32", "k8v4"))
 
 
 @dataclass
@@ -70,7 +83,12 @@ class Chat:
         device, blocks = self.model.device, -(-self.context // BLOCK_SIZE)
         groups = kv_cache_groups(self.model.config, self.kv_format)
         self.cache = KVCache(
-            groups, [blocks], BLOCK_SIZE, device, max_num_seqs=1, max_num_batched_tokens=512
+            groups,
+            [blocks],
+            BLOCK_SIZE,
+            device,
+            max_num_seqs=1,
+            max_num_batched_tokens=self.context,
         )
         # Blocks in an order that nothing may rely on.
         self.table = (torch.randperm(blocks) + 1).to(device)
@@ -81,6 +99,7 @@ class Chat:
             torch.zeros(1, dtype=torch.int64, device=device),
             self.table[None],
             torch.ones(1, dtype=torch.int64, device=device),
+            torch.full((1,), TAIL, device=device),
         )
 
     def prefill(self, ids: torch.Tensor) -> torch.Tensor:
@@ -88,7 +107,8 @@ class Chat:
         positions = torch.arange(len(ids), device=self.model.device)
         slots = self.table[positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE
         table = self.table[: -(-len(ids) // BLOCK_SIZE)]
-        metadata = PrefillMetadata(slots, (PrefillSpan(len(ids), len(ids), table),))
+        tails = torch.full_like(slots, TAIL)
+        metadata = PrefillMetadata(slots, (PrefillSpan(len(ids), len(ids), table),), tails)
         hidden = self.model.forward(ids, positions, self.cache, (metadata,), CancelCell())
         return self.model.logits(hidden[-1:])
 
@@ -163,24 +183,32 @@ def check_cases(report: Report, device: str, names: list[str], processes: int) -
     report.check("kernels", not failures, words)
 
 
-def check_tiny_models(report: Report, device: torch.device, formats: Sequence[str]) -> None:
-    """A small model's logits, of a prompt and of a step, against those of torch, in FP32."""
+def check_tiny_models(
+    report: Report, device: torch.device, formats: Iterable[tuple[str, str]]
+) -> None:
+    """A small model's logits, of a prompt and of steps, against those of torch, in FP32.
+
+    `formats` are pairs of a weight format and a KV format. The prompt fills one block, the steps
+    the next one.
+    """
     from kernels.gpu.kernel_set import gpu_kernels
 
     fp32 = torch.float32
     # More tokens than the kernels for few rows take.
-    ids = torch.randint(TINY.vocab_size, (18,), device=device)
-    for weight_format in formats:
+    ids = torch.randint(TINY.vocab_size, (30,), device=device)
+    for weight_format, kv_format in formats:
         answers = []
         for kernels in (gpu_kernels(fp32, fp32), torch_kernels(fp32, fp32)):
-            chat = Chat(build(TINY, weight_format, kernels, device, 64), 64, "fp32")
+            chat = Chat(build(TINY, weight_format, kernels, device, 64), 64, kv_format)
             logits = [chat.prefill(ids)]
-            chat.set_step(17, len(ids))
-            logits += chat.step()
+            for token in (17, 5, 11):
+                chat.set_step(token, len(ids) + len(logits) - 1)
+                logits += chat.step()
             answers.append(torch.cat(logits))
         worst = (answers[0] - answers[1]).abs().max().item()
         words = f"logits of a small model within {worst:.1e} of torch's"
-        report.check(f"model {weight_format}", worst <= TINY_TOLERANCE, words)
+        tolerance = TINY_TOLERANCE if kv_format == "fp32" else TINY_KV_TOLERANCE
+        report.check(f"model {weight_format}, KV {kv_format}", worst <= tolerance, words)
 
 
 def milliseconds(run: Callable[[], object], repeats: int) -> float:
@@ -254,11 +282,75 @@ def measure_model(report: Report, peaks: Peaks, weight_format: str, quick: bool)
             words = "a replayed step gives the logits of a computed one, bit by bit"
             report.check(f"graph {weight_format}", torch.equal(computed, logits), words)
         time_ms = milliseconds(lambda: recording.replay(cancel), 50)
-        moved = step_weight_bytes(model) + chat.cache.bytes_per_token * context
+        moved = step_weight_bytes(model) + _kv_token_bytes("bf16") * context
         share = moved / time_ms * 1e3 / peaks.bandwidth
         rate = f"{1e3 / time_ms:.1f} tok/s"
         work = f"decode at {context}"
         report.rows.append((weight_format, work, f"{time_ms:.2f} ms", rate, f"MBU {share:.0%}"))
+
+
+def _kv_token_bytes(kv_format: str) -> int:
+    config = LLAMA_8B
+    token = kv_format_bytes(kv_format, config.num_kv_heads, config.head_dim, BLOCK_SIZE)
+    return config.num_layers * token
+
+
+def measure_kv_format(report: Report, peaks: Peaks, kv_format: str, context: int) -> None:
+    """Decode's attention in all layers, without the rest of a step, and whether it replays."""
+    from kernels.gpu.kernel_set import gpu_kernels
+
+    bf16, device, config = torch.bfloat16, torch.device("cuda"), LLAMA_8B
+    kernels, blocks = gpu_kernels(bf16, bf16), context // BLOCK_SIZE
+    groups = kv_cache_groups(config, kv_format)
+    cache = KVCache(groups, [blocks], BLOCK_SIZE, device, max_num_seqs=1, max_num_batched_tokens=1)
+    q, k, v = (
+        torch.randn(1, heads, config.head_dim, dtype=bf16, device=device)
+        for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+    )
+    angles = torch.ones(1, config.head_dim // 2, device=device)
+    table = (torch.randperm(blocks) + 1).to(device)
+    # The last token fills a block, at which keys by channel are quantized.
+    last_slot = table[-1:] * BLOCK_SIZE + BLOCK_SIZE - 1
+    lengths, tails, position = (
+        torch.full((1,), value, device=device) for value in (context, TAIL, 0)
+    )
+
+    def attend() -> tuple[torch.Tensor]:
+        """All layers one after another."""
+        outputs = [
+            kernels.attention_decode(
+                q, *cache.layer(layer), table[None], lengths, config.head_dim**-0.5, tails=tails
+            )
+            for layer in range(config.num_layers)
+        ]
+        return (torch.stack(outputs),)
+
+    def store_and_attend() -> tuple[torch.Tensor]:
+        """The newest token's keys and values first."""
+        for layer in range(config.num_layers):
+            kernels.rope_and_store_kv(
+                q, k, v, position, angles, angles, *cache.layer(layer), last_slot, tails
+            )
+        return attend()
+
+    (replayed,), _ = kernels.record(store_and_attend)
+    (computed,) = store_and_attend()
+    words = "replayed attention gives what computed one does, bit by bit"
+    passed = bool(replayed.any()) and torch.equal(replayed, computed)
+    report.check(f"graph KV {kv_format} at {context}", passed, words)
+    _, recording = kernels.record(attend)
+    cancel = CancelCell()
+    time_ms = milliseconds(lambda: recording.replay(cancel), 20)
+    rate = _kv_token_bytes(kv_format) * context / time_ms * 1e3
+    report.rows.append(
+        (
+            f"KV {kv_format}",
+            f"decode's attention at {context}",
+            f"{time_ms:.2f} ms",
+            f"{rate / 1e9:,.0f} GB/s",
+            f"MBU {rate / peaks.bandwidth:.0%}",
+        )
+    )
 
 
 def _s(start: float) -> str:
@@ -341,7 +433,7 @@ def check_on_gpu(report: Report, quick: bool) -> None:
     device = torch.device("cuda")
     processes = min(8, max(1, (os.cpu_count() or 1) // 2))
     check_cases(report, "cuda", [*CASES, *LARGE_CASES], processes)
-    check_tiny_models(report, device, ("fp32", "int8", "int4"))
+    check_tiny_models(report, device, (*TINY_FORMATS, ("fp32", "int4")))
     peaks = measure_peaks()
     report.rows.append(
         (
@@ -352,6 +444,9 @@ def check_on_gpu(report: Report, quick: bool) -> None:
             f"{peaks.flops / 1e12:,.0f} TFLOP/s",
         )
     )
+    for kv_format in ("bf16", "int8", "k8v4", "int4"):
+        for context in (8192,) if quick else (8192, 16384):
+            measure_kv_format(report, peaks, kv_format, context)
     for weight_format in ("bf16", "int4") if quick else ("bf16", "int8", "int4"):
         if time.monotonic() > deadline - 90:
             report.rows.append((weight_format, "left out: no time", "", "", ""))
@@ -377,7 +472,7 @@ def main() -> int:
         if arguments.interpret:
             # Before the first import of Triton, which the functions above leave to the last moment.
             os.environ["TRITON_INTERPRET"] = "1"
-            formats = ("int4",) if arguments.quick else ("fp32", "int8", "int4")
+            formats = QUICK_TINY_FORMATS if arguments.quick else TINY_FORMATS
             names = list(CASES)[:: 40 if arguments.quick else 1]
             check_cases(report, "cpu", names, 1)
             check_tiny_models(report, torch.device("cpu"), formats)
