@@ -2,7 +2,8 @@
 
 A full block is known by the hash of its tokens and of its parent's hash, so an equal prefix finds
 it again (vLLM's automatic prefix caching). Blocks that nobody references stay findable until they
-are needed, least recently freed first.
+are needed, least recently freed first: those of the chat that has been idle longest. What they held
+may move to host memory, and comes back when it is asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from enum import IntEnum
 
+from engine.host_slots import BlockCopy, HostSlots
 from engine.kv_cache import NULL_BLOCK
 from engine.sequence import Sequence
 
@@ -35,14 +37,15 @@ def hash_block(parent: bytes, token_ids: Items[int]) -> bytes:
 
 
 class BlockPool:
-    """Blocks 1..num_blocks of one cache group.
+    """Blocks 1..num_blocks of one cache group; `host` keeps prefixes that were evicted.
 
     `states` has a BlockState byte a block, `last_users` the request that took it last, both by
-    block number; `num_evictions` counts prefixes forgotten because their block was needed.
+    block number; `num_evictions` counts prefixes that had to go because their block was needed.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         self.num_blocks = num_blocks
+        self.host = HostSlots(num_host_blocks)
         self._references = [0] * (num_blocks + 1)
         self._hashes: list[bytes | None] = [None] * (num_blocks + 1)
         self._by_hash: dict[bytes, int] = {}
@@ -57,22 +60,29 @@ class BlockPool:
         """Blocks that can be taken, those kept for their prefix included."""
         return len(self._free)
 
-    def find(self, name: bytes) -> int | None:
-        """The block that holds this prefix, if it still does."""
-        return self._by_hash.get(name)
+    def knows(self, name: bytes) -> bool:
+        """Whether a block or host memory holds this prefix."""
+        return name in self._by_hash or name in self.host
 
-    def holding(self, name: bytes) -> int:
-        """The block of a prefix that was found just now."""
-        return self._by_hash[name]
+    def missing(self, names: Items[bytes]) -> list[bytes]:
+        """Those that no block holds."""
+        return [name for name in names if name not in self._by_hash]
+
+    def num_needed(self, names: Items[bytes]) -> int:
+        """Free blocks that using these prefixes takes."""
+        found = (self._by_hash.get(name) for name in names)
+        return sum(block is None or self.is_free(block) for block in found)
 
     def is_free(self, block: int) -> bool:
         """Whether nobody references the block."""
         return self._references[block] == 0
 
     def take(self, user: str) -> int:
-        """A block for new tokens; whatever prefix it held is forgotten."""
+        """A block for new tokens; whatever prefix it held goes to host memory or is forgotten."""
         block, _ = self._free.popitem(last=False)
-        if self._hashes[block] is not None:
+        name = self._hashes[block]
+        if name is not None:
+            self.host.save(name, block)
             self._forget(block)
             self.num_evictions += 1
         self._references[block] = 1
@@ -80,13 +90,22 @@ class BlockPool:
         self._note_state(block)
         return block
 
-    def share(self, block: int, user: str) -> None:
-        """One more reference to a block found by its hash."""
-        if self._references[block] == 0:
-            del self._free[block]
-        self._references[block] += 1
-        self.last_users[block] = user
-        self._note_state(block)
+    def use(self, names: Items[bytes], user: str) -> list[int]:
+        """The blocks of known prefixes, one more reference to each.
+
+        Those that only host memory holds get blocks, which have their bytes after the next copies.
+        """
+        missing = self.missing(names)
+        slots = self.host.claim(missing)
+        # Before any block is taken, so that none of these is.
+        for name in names:
+            if name in self._by_hash:
+                self._share(self._by_hash[name], user)
+        restored = [self.take(user) for _ in missing]
+        self.host.restore(slots, restored)
+        for name, block in zip(missing, restored, strict=True):
+            self.name(block, name)
+        return [self._by_hash[name] for name in names]
 
     def release(self, block: int) -> None:
         """One reference less; a block without any can be taken, hashed ones last."""
@@ -108,6 +127,7 @@ class BlockPool:
         """Drop every prefix that nobody uses."""
         for block in list(self._free):
             self._forget(block)
+        self.host.forget_all()
 
     def check_integrity(self) -> None:
         """Raise AssertionError when the books do not balance."""
@@ -119,6 +139,14 @@ class BlockPool:
         assert {h: b for b, h in named.items()} == self._by_hash, "hash tables disagree"
         states = bytes(map(self._state, range(self.num_blocks + 1)))
         assert states == self.states, "states disagree with references and hashes"
+        self.host.check_integrity()
+
+    def _share(self, block: int, user: str) -> None:
+        if self._references[block] == 0:
+            del self._free[block]
+        self._references[block] += 1
+        self.last_users[block] = user
+        self._note_state(block)
 
     def _forget(self, block: int) -> None:
         name = self._hashes[block]
@@ -138,10 +166,14 @@ class BlockPool:
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """The blocks of a cache group, and how many of the latest tokens its layers look at."""
+    """The blocks of a cache group, and how many of the latest tokens its layers look at.
+
+    `num_host_blocks`: room in host memory for the content of blocks that were needed again.
+    """
 
     num_blocks: int
     window: int | None = None
+    num_host_blocks: int = 0
 
     def first_needed(self, num_computed_tokens: int) -> int:
         """The first token that what follows the computed ones still looks at."""
@@ -157,7 +189,8 @@ class BlockManager:
     are given back as the sequence goes on: their entries are the null block.
 
     `root` names what a block's content depends on besides its tokens: the model and its formats.
-    `num_queried_tokens` and `num_hit_tokens` count tokens asked for and found at admission.
+    `num_queried_tokens` and `num_hit_tokens` count tokens asked for and found at admission,
+    `num_restored_tokens` those found of which a group had to fetch its part from host memory.
     """
 
     def __init__(
@@ -167,9 +200,10 @@ class BlockManager:
         self._prefix_caching = prefix_caching
         self._root = root.encode()
         self.specs = specs
-        self.pools = [BlockPool(spec.num_blocks) for spec in specs]
+        self.pools = [BlockPool(spec.num_blocks, spec.num_host_blocks) for spec in specs]
         self.num_queried_tokens = 0
         self.num_hit_tokens = 0
+        self.num_restored_tokens = 0
 
     @property
     def num_blocks(self) -> int:
@@ -199,23 +233,23 @@ class BlockManager:
         num_shared = self._num_shared(names)
         computed = num_shared * self.block_size
         chunk_end = min(len(tokens), computed + max_chunk)
-        tables, missing = [], []
-        for spec, pool in zip(self.specs, self.pools, strict=True):
-            first = self._first_block(spec, computed)
-            shared = [pool.holding(name) for name in names[first:num_shared]]
+        firsts = [self._first_block(spec, computed) for spec in self.specs]
+        num_new = []
+        for spec, pool, first in zip(self.specs, self.pools, firsts, strict=True):
             end = len(tokens) if spec.window is None else chunk_end
-            needed = self.blocks_for(end) - num_shared
-            if needed + sum(map(pool.is_free, shared)) > pool.num_free:
+            new = self.blocks_for(end) - num_shared
+            if new + pool.num_needed(names[first:num_shared]) > pool.num_free:
                 return False
-            tables.append([NULL_BLOCK] * first + shared)
-            missing.append(needed)
-        for pool, table, needed in zip(self.pools, tables, missing, strict=True):
-            for block in table:
-                if block != NULL_BLOCK:
-                    pool.share(block, sequence.request_id)
-            table.extend(pool.take(sequence.request_id) for _ in range(needed))
+            num_new.append(new)
+        tables, restored = [], set[bytes]()
+        for pool, first, new in zip(self.pools, firsts, num_new, strict=True):
+            restored.update(pool.missing(names[first:num_shared]))
+            found = pool.use(names[first:num_shared], sequence.request_id)
+            taken = [pool.take(sequence.request_id) for _ in range(new)]
+            tables.append([NULL_BLOCK] * first + found + taken)
+        self.num_restored_tokens += len(restored) * self.block_size
         sequence.block_tables = tables
-        sequence.first_blocks = [self._first_block(spec, computed) for spec in self.specs]
+        sequence.first_blocks = firsts
         sequence.block_names = names[:num_shared]
         sequence.num_computed_tokens = computed
         if shares:
@@ -265,12 +299,20 @@ class BlockManager:
         sequence.block_tables = [[] for _ in self.pools]
         sequence.first_blocks = [0] * len(self.pools)
 
+    def take_copies(self) -> list[list[BlockCopy]]:
+        """By group, what to copy before the next step computes anything; see `HostSlots`."""
+        return [pool.host.take_copies() for pool in self.pools]
+
     def forget_prefixes(self) -> None:
-        """Make every unused block forget what it held, and begin to count anew."""
+        """Make every unused block and host memory forget what they held."""
         for pool in self.pools:
             pool.forget_all()
+
+    def reset_counts(self) -> None:
+        """Begin to count anew."""
+        for pool in self.pools:
             pool.num_evictions = 0
-        self.num_queried_tokens = self.num_hit_tokens = 0
+        self.num_queried_tokens = self.num_hit_tokens = self.num_restored_tokens = 0
 
     def check_integrity(self) -> None:
         """Raise AssertionError when the books do not balance."""
@@ -306,7 +348,7 @@ class BlockManager:
         for spec, pool in zip(self.specs, self.pools, strict=True):
             run = 0  # blocks found in a row up to here
             for count, name in enumerate(names, start=1):
-                run = run + 1 if pool.find(name) is not None else 0
+                run = run + 1 if pool.knows(name) else 0
                 first = self._first_block(spec, count * self.block_size)
                 best[count] &= run >= count - first
         return max(count for count, found in enumerate(best) if found)

@@ -49,6 +49,7 @@ def block_map(blocks: BlockManager, sequences: Iterable[Sequence], t_ns: int) ->
         evicted_blocks=sum(pool.num_evictions for pool in blocks.pools),
         queried_tokens=blocks.num_queried_tokens,
         hit_tokens=blocks.num_hit_tokens,
+        restored_tokens=blocks.num_restored_tokens,
     )
 
 

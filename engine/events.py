@@ -61,8 +61,9 @@ class BlockGroupMap:
 class BlockMap:
     """Who has which block of the KV cache now, and totals since the load.
 
-    `evicted_blocks`: prefixes forgotten because their block was needed. `queried_tokens` were
-    looked up when requests were admitted, `hit_tokens` of them found.
+    `evicted_blocks`: prefixes that had to go because their block was needed. `queried_tokens` were
+    looked up when requests were admitted, `hit_tokens` of them found, of which `restored_tokens`
+    came back from host memory, where evicted blocks may be kept.
     """
 
     t_ns: int
@@ -72,6 +73,7 @@ class BlockMap:
     evicted_blocks: int
     queried_tokens: int
     hit_tokens: int
+    restored_tokens: int = 0
 
 
 LoadStage = Literal["reading", "measuring", "warming up"]

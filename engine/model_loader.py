@@ -365,3 +365,4 @@ def _warm_up(
             sampled.token_ids.append(token_id)
     scheduler.remove(sequence)
     blocks.forget_prefixes()
+    blocks.reset_counts()

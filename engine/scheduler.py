@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from engine.block_manager import BlockManager
+from engine.host_slots import BlockCopy
 from engine.sequence import Sequence
 
 
@@ -32,11 +33,15 @@ class PrefillChunk:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledStep:
-    """One step's work. `exhausted` sequences cannot go on: the pool has no block for them."""
+    """One step's work. `exhausted` sequences cannot go on: the pool has no block for them.
+
+    `copies`, by cache group and in order, have to be done before anything is computed.
+    """
 
     decode: list[Sequence] = field(default_factory=list)
     prefill: list[PrefillChunk] = field(default_factory=list)
     exhausted: list[Sequence] = field(default_factory=list)
+    copies: list[list[BlockCopy]] = field(default_factory=list)
 
     @property
     def sequences(self) -> list[Sequence]:
@@ -117,6 +122,8 @@ class Scheduler:
             if sequence.num_preemptions == 0:
                 sequence.num_cached_tokens = sequence.num_computed_tokens
             budget -= self._add_chunk(step, sequence, budget)
+        if step.sequences:  # else nothing runs, and copies stay due
+            step.copies.extend(self._blocks.take_copies())
         return step
 
     def commit(self, step: ScheduledStep) -> None:

@@ -10,9 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from engine.block_manager import BlockManager, BlockState, PoolSpec
+from engine.block_manager import BlockManager, BlockPool, BlockState, PoolSpec
 from engine.block_map import MAX_CELLS, block_map
 from engine.config import GenerationRequest
+from engine.host_slots import HostSlots
 from engine.kv_cache import NULL_BLOCK
 from engine.sequence import Sequence
 
@@ -30,19 +31,23 @@ def make(name: str, tokens: list[int], *, use_cache: bool = True) -> Sequence:
 
 
 class BlockHistories(RuleBasedStateMachine):
-    """Allocate, append, fork, free, hit, evict, preempt, slide and leave windows, in any order.
+    """Allocate, append, fork, free, hit, evict, restore, preempt, slide, leave windows, in any order.
 
     `contents` records, by group and block, the prefix that was stored there last: what a kernel
-    would read. `freed_at` records when a block was let go of by its last user.
+    would read. `on_host` is the same of the slots of host memory, and `named` has the prefix that
+    each name was given to. `freed_at` records when a block was let go of by its last user.
     """
 
     specs: tuple[PoolSpec, ...] = (PoolSpec(12),)
     operations = 0
+    restored_tokens = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.blocks = BlockManager(self.specs, BLOCK, prefix_caching=True, root="model bf16")
         self.contents: list[dict[int, tuple[int, ...]]] = [{} for _ in self.specs]
+        self.on_host: list[dict[int, tuple[int, ...]]] = [{} for _ in self.specs]
+        self.named: dict[bytes, tuple[int, ...]] = {}
         self.freed_at: list[dict[int, int]] = [{} for _ in self.specs]
         self.clock = 0
         self.running: list[Sequence] = []
@@ -69,6 +74,14 @@ class BlockHistories(RuleBasedStateMachine):
         """The next turn of a text that has ended."""
         if self.ended:
             self._start(self.ended[pick % len(self.ended)] + tail[:6], chunk=12)
+
+    @rule(picks=st.lists(picks, min_size=2, max_size=3), tail=texts)
+    def hit_together(self, picks: list[int], tail: list[int]) -> None:
+        """Several turns are admitted, and may push each other out, before anything is computed."""
+        texts = [self.ended[pick % len(self.ended)] + tail[:6] for pick in picks if self.ended]
+        admitted = [each for each in map(self._new, texts) if self._admit(each, chunk=12)]
+        for sequence in admitted:
+            self._first_chunk(sequence, chunk=12)
 
     @rule(token=st.integers(3, 9))
     def evict(self, token: int) -> None:
@@ -129,7 +142,9 @@ class BlockHistories(RuleBasedStateMachine):
     def resume(self, pick: int, chunk: int) -> None:
         """A text that waits is admitted again."""
         if self.waiting:
-            self._admit(self.waiting.pop(pick % len(self.waiting)), chunk)
+            sequence = self.waiting.pop(pick % len(self.waiting))
+            if self._admit(sequence, chunk):
+                self._first_chunk(sequence, chunk)
 
     # --- invariants -----------------------------------------------------------------------
 
@@ -156,6 +171,18 @@ class BlockHistories(RuleBasedStateMachine):
                     if end > index * BLOCK:
                         stored = self.contents[group][table[index]]
                         assert stored[:end] == tuple(sequence.token_ids[:end])
+
+    @invariant()
+    def names_tell_the_truth(self) -> None:
+        """Whatever is found by its name, in the pool or in host memory, is the prefix so named."""
+        for pool, contents, on_host in zip(
+            self.blocks.pools, self.contents, self.on_host, strict=True
+        ):
+            for name, block in pool._by_hash.items():
+                assert contents[block] == self.named[name]
+            assert len(pool.host._slots) <= pool.host.num_slots
+            for name, slot in pool.host._slots.items():
+                assert on_host[slot] == self.named[name]
 
     @invariant()
     def windows_are_let_go_of(self) -> None:
@@ -195,6 +222,7 @@ class BlockHistories(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """In the end every block comes back."""
+        type(self).restored_tokens += self.blocks.num_restored_tokens
         for sequence in self.running:
             self.blocks.release(sequence)
         self.blocks.check_integrity()
@@ -203,25 +231,47 @@ class BlockHistories(RuleBasedStateMachine):
     # --- how it goes ----------------------------------------------------------------------
 
     def _start(self, tokens: list[int], chunk: int, *, use_cache: bool = True) -> None:
-        self.num_started += 1
-        name = f"r{self.num_started}"
-        self._admit(make(name, list(tokens), use_cache=use_cache), chunk)
+        sequence = self._new(tokens, use_cache=use_cache)
+        if self._admit(sequence, chunk):
+            self._first_chunk(sequence, chunk)
 
-    def _admit(self, sequence: Sequence, chunk: int) -> None:
-        known = len(sequence.token_ids)
+    def _new(self, tokens: list[int], *, use_cache: bool = True) -> Sequence:
+        self.num_started += 1
+        return make(f"r{self.num_started}", list(tokens), use_cache=use_cache)
+
+    def _admit(self, sequence: Sequence, chunk: int) -> bool:
+        """Whether it runs now; else it waits, and nothing has changed."""
+        before = [self._books(pool) for pool in self.blocks.pools]
         with self._watching_evictions():
             if not self.blocks.admit(sequence, chunk):
+                assert [self._books(pool) for pool in self.blocks.pools] == before
                 self.waiting.append(sequence)
-                return
+                return False
         self.running.append(sequence)
         found = sequence.num_computed_tokens
         assert found % BLOCK == 0
         assert found == 0 or sequence.request.use_cache
-        assert found < known, "the last token has to be computed"
-        self._compute(sequence, min(known, found + chunk))
+        assert found < len(sequence.token_ids), "the last token has to be computed"
+        return True
+
+    @staticmethod
+    def _books(pool: BlockPool) -> tuple[object, ...]:
+        host = pool.host
+        return list(pool._free), dict(pool._by_hash), list(host._slots.items()), len(host._copies)
+
+    def _first_chunk(self, sequence: Sequence, chunk: int) -> None:
+        self._compute(sequence, min(len(sequence.token_ids), sequence.num_computed_tokens + chunk))
 
     def _compute(self, sequence: Sequence, end: int) -> None:
-        """Store what a step would store, then commit it."""
+        """Copy and store what a step would copy and store, then commit it."""
+        for contents, on_host, copies in zip(
+            self.contents, self.on_host, self.blocks.take_copies(), strict=True
+        ):
+            for copy in copies:
+                if copy.to_host:
+                    on_host[copy.slot] = contents[copy.block]
+                else:
+                    contents[copy.block] = on_host[copy.slot]
         for group, table in enumerate(sequence.block_tables):
             for index in range(sequence.num_computed_tokens // BLOCK, -(-end // BLOCK)):
                 stored = sequence.token_ids[: min(end, (index + 1) * BLOCK)]
@@ -230,6 +280,8 @@ class BlockHistories(RuleBasedStateMachine):
         firsts = list(sequence.first_blocks)
         sequence.num_computed_tokens = end
         self.blocks.commit(sequence)
+        for count, name in enumerate(sequence.block_names, start=1):
+            self.named[name] = tuple(sequence.token_ids[: count * BLOCK])
         for group, table in enumerate(before):
             self._note_freed(group, table[firsts[group] : sequence.first_blocks[group]])
 
@@ -264,12 +316,14 @@ class BlockHistories(RuleBasedStateMachine):
     def _watching_evictions(self) -> Iterator[None]:
         """Blocks without a prefix go first, then the prefixes that were let go of first."""
         pools = self.blocks.pools
-        before = [(bytes(pool.states), pool.num_evictions) for pool in pools]
+        before = [(bytes(pool.states), list(pool._hashes), pool.num_evictions) for pool in pools]
         yield
-        for pool, (states, count), freed_at in zip(pools, before, self.freed_at, strict=True):
+        for pool, (states, names, count), freed_at in zip(
+            pools, before, self.freed_at, strict=True
+        ):
             cached = [b for b in range(1, pool.num_blocks + 1) if states[b] == BlockState.CACHED]
             kept = [b for b in cached if pool.states[b] == BlockState.CACHED]
-            evicted = [b for b in cached if b not in kept and pool._hashes[b] is None]
+            evicted = [b for b in cached if pool._hashes[b] != names[b]]
             assert pool.num_evictions - count == len(evicted)
             if evicted:
                 free = {b for b in range(1, len(states)) if states[b] == BlockState.FREE}
@@ -284,14 +338,104 @@ class SeveralGroups(BlockHistories):
     specs = (PoolSpec(12), PoolSpec(8, window=6), PoolSpec(9, window=9))
 
 
-@pytest.mark.parametrize("machine", [BlockHistories, SeveralGroups])
+class WithHostMemory(BlockHistories):
+    """Host memory for fewer blocks than are evicted."""
+
+    specs = (PoolSpec(12, num_host_blocks=9),)
+
+
+class SeveralGroupsWithHostMemory(BlockHistories):
+    """Groups in whose host memory different prefixes are left."""
+
+    specs = (
+        PoolSpec(12, num_host_blocks=12),
+        PoolSpec(8, window=6, num_host_blocks=5),
+        PoolSpec(9, window=9, num_host_blocks=20),
+    )
+
+
+@pytest.mark.parametrize(
+    "machine", [BlockHistories, SeveralGroups, WithHostMemory, SeveralGroupsWithHostMemory]
+)
 def test_any_history_keeps_the_invariants(machine: type[BlockHistories]) -> None:
     """Ten thousand operations on a small pool, over one cache group and over several."""
-    machine.operations = 0
+    machine.operations = machine.restored_tokens = 0
     run_state_machine_as_test(
         machine, settings=settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)
     )
     assert machine.operations >= 10_000
+    assert (machine.restored_tokens > 0) == any(spec.num_host_blocks for spec in machine.specs)
+
+
+def run_to_end(blocks: BlockManager, name: str, tokens: list[int]) -> Sequence:
+    """A text that is computed and not yet let go of."""
+    sequence = make(name, tokens)
+    assert blocks.admit(sequence, len(tokens))
+    sequence.num_computed_tokens = len(tokens)
+    blocks.commit(sequence)
+    return sequence
+
+
+def test_the_longest_idle_chat_goes_first() -> None:
+    """From its tail on, and before a chat that was let go of later; running ones lose nothing."""
+    blocks = BlockManager([PoolSpec(10)], BLOCK, prefix_caching=True)
+    running = run_to_end(blocks, "runs", [1] * 8)
+    idle = [run_to_end(blocks, name, [token] * 12) for name, token in (("a", 2), ("b", 3))]
+    names = [list(sequence.block_names) for sequence in idle]
+    for sequence in reversed(idle):  # a began first, but b has been idle for longer
+        blocks.release(sequence)
+    left = []
+    for token in range(4, 8):
+        run_to_end(blocks, f"new {token}", [token] * 8)
+        left.append([list(map(blocks.pools[0].knows, chat)) for chat in names])
+        assert all(map(blocks.pools[0].knows, running.block_names))
+    assert left == [
+        [[True, True, True], [True, True, True]],  # two blocks were free
+        [[True, True, True], [True, False, False]],
+        [[True, True, False], [False, False, False]],
+        [[False, False, False], [False, False, False]],
+    ]
+
+
+def test_the_least_recently_saved_gives_way_in_host_memory() -> None:
+    """As many as there are slots; saving a prefix again makes it the latest, without a copy."""
+    host = HostSlots(2)
+    for name in (b"a", b"b", b"a", b"c"):
+        host.save(name, block=ord(name))
+    assert [name in host for name in (b"a", b"b", b"c")] == [True, False, True]
+    copies = host.take_copies()
+    assert [(copy.block, copy.to_host) for copy in copies] == [(ord(c), True) for c in "abc"]
+    assert copies[2].slot == copies[1].slot != copies[0].slot
+    host.check_integrity()
+
+
+def test_a_slot_that_is_wanted_back_is_not_overwritten() -> None:
+    """What has to go for a restored block finds no slot rather than the one that is restored."""
+    host = HostSlots(1)
+    host.save(b"a", block=1)
+    slots = host.claim([b"a"])
+    host.save(b"b", block=2)
+    host.restore(slots, [2])
+    assert b"b" not in host
+    assert [(copy.block, copy.to_host) for copy in host.take_copies()] == [(1, True), (2, False)]
+    host.check_integrity()
+
+
+def test_a_turn_that_pushes_out_another_chat_is_restored_in_order() -> None:
+    """Two chats that fill the pool in turn: each is saved before the other's bytes come in."""
+    blocks = BlockManager([PoolSpec(3, num_host_blocks=6)], BLOCK, prefix_caching=True)
+    for token in (1, 2):
+        blocks.release(run_to_end(blocks, f"{token}", [token] * 12))
+    blocks.take_copies()
+    back = make("1", [1] * 12)
+    assert blocks.admit(back, 12)
+    assert back.num_computed_tokens == blocks.num_restored_tokens == 8
+    [copies] = blocks.take_copies()
+    for copy in copies:
+        earlier = copies[: copies.index(copy)]
+        if not copy.to_host:  # the block was saved before
+            assert any(other.block == copy.block and other.to_host for other in earlier)
+    assert sum(not copy.to_host for copy in copies) == 2
 
 
 def test_another_model_finds_nothing() -> None:

@@ -134,6 +134,28 @@ def test_the_youngest_is_preempted_when_blocks_run_out() -> None:
     blocks.check_integrity()
 
 
+def test_idle_chats_lose_their_blocks_before_anyone_is_preempted() -> None:
+    """Running chats grow into what idle ones left behind; only then the youngest has to wait."""
+    scheduler, blocks = fixture(num_blocks=8)
+    idle = make(list(range(12)), name="idle")
+    scheduler.add(idle)
+    run_step(scheduler)
+    names = list(idle.block_names)
+    scheduler.remove(idle)
+    old, young = make(list(range(20, 28)), name="old"), make(list(range(40, 48)), name="young")
+    scheduler.add(old)
+    scheduler.add(young)
+    kept = []
+    while not scheduler.num_preemptions:
+        run_step(scheduler)
+        kept.append(sum(map(blocks.pools[0].knows, names)))
+    assert kept == sorted(kept, reverse=True)
+    assert kept[0] == 3
+    assert kept[-1] == 0
+    assert young.num_preemptions == 1
+    assert old.num_preemptions == 0
+
+
 def test_a_lone_sequence_that_fills_the_pool_is_reported() -> None:
     """Nothing can be preempted for it: it has to end."""
     scheduler, _ = fixture(num_blocks=2)
@@ -218,7 +240,7 @@ def test_a_prefix_hit_needs_what_the_window_still_sees() -> None:
     assert again.block_tables[0][:7] == first.block_tables[0][:7]
     windowed = blocks.pools[1]
     for name in again.block_names[4:7]:
-        windowed._forget(windowed.holding(name))
+        windowed._forget(windowed._by_hash[name])
     third = make([*range(28), 70, 71])
     scheduler.add(third)
     run_step(scheduler)
