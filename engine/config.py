@@ -112,6 +112,9 @@ class EngineConfig:
     `context_length` None: the smallest of 4,096, the model's own and what fits in memory.
     `kv_pool_tokens` None: one context. `threads` None: the physical cores.
     `max_num_batched_tokens` is the token budget of one step, hence the prefill chunk size.
+    `host_cache_bytes`, 0 for off, is host memory for blocks of idle chats that the pool needs, and
+    is in no estimate. None: on a GPU what engine.memory.host_cache_bytes says; on a CPU 0, because
+    the pool is host memory already and a larger `kv_pool_tokens` keeps more without any copy.
     """
 
     model_path: str
@@ -125,6 +128,7 @@ class EngineConfig:
     max_num_batched_tokens: int = 512
     block_size: int = DEFAULT_BLOCK_SIZE
     prefix_caching: bool = True
+    host_cache_bytes: int | None = None
 
     def __post_init__(self) -> None:
         _require(
@@ -160,6 +164,10 @@ class EngineConfig:
             or self.max_num_batched_tokens >= self.max_num_seqs + self.block_size,
             "max_num_batched_tokens: INT4 keys take prompts block by block, so at least "
             "max_num_seqs + block_size",
+        )
+        _require(
+            self.host_cache_bytes is None or self.host_cache_bytes >= 0,
+            "host_cache_bytes: 0 (off) or a positive number",
         )
 
 

@@ -104,6 +104,14 @@ class KVCache:
         """The group, by number, that a layer belongs to."""
         return self._groups[layer]
 
+    def block_tensors(self, group: int) -> list[torch.Tensor]:
+        """All that the group's layers keep by block: contiguous, each [its blocks + 1, ...]."""
+        return [
+            entries if isinstance(entries, torch.Tensor) else entries.data
+            for layer in self.groups[group].layers
+            for entries in self._layers[layer]
+        ]
+
     @property
     def fills_blocks_at_once(self) -> bool:
         """Whether prompts must be computed in whole blocks; see `ChannelGroups`."""

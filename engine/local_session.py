@@ -439,6 +439,8 @@ class LocalSession:
                     )
                 )
             self._drop(answer)
+        # Copies that were due may be undone, so that blocks do not hold what they are named for.
+        self._require_model().blocks.forget_prefixes()
 
     # -- small helpers ----------------------------------------------------------------------
 

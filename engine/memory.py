@@ -24,6 +24,12 @@ from engine.loading.weight_source import EMBEDDING, HEAD, kept_format, weight_nu
 
 # Left to the system and the window when deciding what fits.
 _HEADROOM = 0.05
+# Host memory for evicted blocks: a few times the pool, as a person goes back to a few chats only; a
+# small part of what is free, as a GPU copies from pinned pages, which cannot be swapped out; and
+# never so much that a load waits long for the pinning.
+_HOST_POOLS = 4
+_HOST_SHARE = 1 / 8
+_HOST_MOST = 4 << 30
 _NOMINAL_BITS = {"fp32": 32.0, "bf16": 16.0, "fp16": 16.0, "int8": 8.0, "int4": 4.0}
 _LABELS = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16", "int8": "INT8", "int4": "INT4"}
 
@@ -35,6 +41,14 @@ def available_bytes(device: torch.device) -> int:
         reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int((free + reserved) * (1 - _HEADROOM))
     return int(psutil.virtual_memory().available * (1 - _HEADROOM))
+
+
+def host_cache_bytes(device: torch.device, pool_bytes: int) -> int:
+    """Host memory for evicted blocks of a pool, unless told otherwise; on a CPU none."""
+    if device.type != "cuda":
+        return 0
+    free = psutil.virtual_memory().available
+    return min(_HOST_POOLS * pool_bytes, int(free * _HOST_SHARE), _HOST_MOST)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

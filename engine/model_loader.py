@@ -24,6 +24,7 @@ from engine.device_peaks import DevicePeaks, measure_peaks, stored_peaks
 from engine.devices import describe_device, resolve_device, unusable_gpu_notice
 from engine.events import LoadProgress, LoadStage
 from engine.footprint import estimate, resolve_kv_format
+from engine.host_blocks import HostBlocks
 from engine.kv_cache import KVCache
 from engine.kv_formats import possible_kv_formats
 from engine.loading.checkpoint import Checkpoint
@@ -169,6 +170,7 @@ class _Load:
             kv_format=resolve_kv_format(config.weight_format, config.kv_format),
             device=str(self._device),
             threads=self._threads,
+            host_cache_bytes=self._host_cache_bytes(config),
         )
         self.total_bytes = sum(tensor.num_bytes for tensor in checkpoint.tensors.values())
         torch.set_num_threads(self._threads)
@@ -233,8 +235,13 @@ class _Load:
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
         )
-        pools = zip(num_blocks, groups, strict=True)
-        specs = [PoolSpec(blocks, group.spec.window) for blocks, group in pools]
+        # Of each group the same multiple of its pool, so that none runs out before the others.
+        host_bytes, pool_bytes = config.host_cache_bytes or 0, self._cache.reserved_bytes
+        num_host_blocks = [blocks * host_bytes // pool_bytes for blocks in num_blocks]
+        specs = [
+            PoolSpec(blocks, group.spec.window, host_blocks)
+            for blocks, group, host_blocks in zip(num_blocks, groups, num_host_blocks, strict=True)
+        ]
         root = f"{config.model_path} {config.weight_format} {config.kv_format}"
         self._blocks = BlockManager(specs, size, config.prefix_caching, root)
         self._scheduler = Scheduler(
@@ -249,6 +256,7 @@ class _Load:
             self._estimate.context_length,
             config.max_num_seqs,
             self._cancel,
+            HostBlocks(self._cache, num_host_blocks) if any(num_host_blocks) else None,
         )
 
     def read_text(self) -> None:
@@ -290,6 +298,13 @@ class _Load:
             load_s=loaded_at - self._started,
             notices=(*self._checkpoint.notices, *((gpu_notice,) if gpu_notice else ())),
         )
+
+    def _host_cache_bytes(self, config: EngineConfig) -> int:
+        if not config.prefix_caching:
+            return 0
+        if config.host_cache_bytes is None:
+            return memory.host_cache_bytes(self._device, self._estimate.kv_bytes)
+        return config.host_cache_bytes
 
     def _facts(self, warmup_s: float) -> LoadedFacts:
         return LoadedFacts(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.decode_step import RANKED, DecodeStep
+from engine.host_blocks import HostBlocks
 from engine.kv_cache import KVCache
 from engine.layers.attention_metadata import PrefillMetadata
 from engine.models.decoder import DecoderModel
@@ -33,7 +34,7 @@ class ModelRunner:
     """Runs scheduled steps on one model and its cache.
 
     `context_length` and `max_num_seqs` bound what a decode step is recorded for. Setting `cancel`
-    leaves a step between two layers or operations.
+    leaves a step between two layers or operations. `host` has blocks that were evicted.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class ModelRunner:
         context_length: int,
         max_num_seqs: int,
         cancel: CancelCell | None = None,
+        host: HostBlocks | None = None,
     ) -> None:
         self._model = model
         self._cache = cache
+        self._host = host
         self._device = model.device
         self._cancel = CancelCell() if cancel is None else cancel
         self._max_num_seqs = max_num_seqs
@@ -61,6 +64,8 @@ class ModelRunner:
     def run(self, step: ScheduledStep) -> RunResult:
         """Compute a step and sample. Raises StepAborted when `cancel` was set meanwhile."""
         self.clock.clear()
+        if self._host is not None:
+            self._host.carry_out(step.copies)
         sampled: list[tuple[Sequence, int]] = []
         if step.decode:
             sampled += self._decode(step.decode)

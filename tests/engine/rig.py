@@ -8,6 +8,7 @@ import torch
 
 from engine.block_manager import BlockManager, PoolSpec
 from engine.config import EngineConfig, GenerationRequest, SamplingParams
+from engine.host_blocks import HostBlocks
 from engine.kv_cache import KVCache
 from engine.layers.attention_metadata import PrefillMetadata
 from engine.loading.checkpoint import open_checkpoint
@@ -34,6 +35,7 @@ class Rig:
         weight_format: str = "fp32",
         *,
         num_blocks: int = 32,
+        num_host_blocks: int = 0,
         block_size: int = 16,
         max_num_seqs: int = 8,
         budget: int = 512,
@@ -64,14 +66,19 @@ class Rig:
         )
         tokens = num_blocks * block_size
         self.specs = [
-            PoolSpec(group.size(block_size).pool_blocks(limits, tokens), group.spec.window)
+            PoolSpec(
+                group.size(block_size).pool_blocks(limits, tokens),
+                group.spec.window,
+                num_host_blocks,
+            )
             for group in groups
         ]
+        host = HostBlocks(self.cache, [num_host_blocks] * len(groups))
         self.blocks = BlockManager(self.specs, block_size, prefix_caching)
         self.scheduler = Scheduler(
             self.blocks, max_num_seqs, budget, self.cache.fills_blocks_at_once
         )
-        self.runner = ModelRunner(self.model, self.cache, tokens, max_num_seqs, cancel)
+        self.runner = ModelRunner(self.model, self.cache, tokens, max_num_seqs, cancel, host)
 
     @torch.inference_mode()
     def teacher_forced(self, ids: list[int], chunk: int) -> torch.Tensor:

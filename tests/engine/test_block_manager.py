@@ -31,7 +31,7 @@ def make(name: str, tokens: list[int], *, use_cache: bool = True) -> Sequence:
 
 
 class BlockHistories(RuleBasedStateMachine):
-    """Allocate, append, fork, free, hit, evict, restore, preempt, slide, leave windows, in any order.
+    """Allocate, append, fork, free, hit, evict, restore, preempt, slide, leave windows, whenever.
 
     `contents` records, by group and block, the prefix that was stored there last: what a kernel
     would read. `on_host` is the same of the slots of host memory, and `named` has the prefix that
