@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from engine.starter import starter_model_path
 from kernels.kv_entries import ChannelGroups
 from tests.engine.rig import CPU, GOLDEN, Rig
 
+ROOT = Path(__file__).parents[2]
 STORED = KV_FORMATS[1:]
 # Of BF16, scales and offsets included.
 MOST = {"int8": 0.54, "k8v4": 0.42, "int4": 0.33}
@@ -66,6 +69,33 @@ def test_bytes_said_are_bytes_allocated(kv_format: str, name: str) -> None:
                 tensors |= {part.data_ptr(): part for part in parts}
     total = sum(part.nbytes for part in tensors.values())
     assert cache.reserved_bytes == total == kv_pool_bytes(sizes, config, 100)
+
+
+GROWTH = """
+import sys
+import psutil, torch
+from engine.kv_cache import KVCache, KVCacheGroup, KVCacheSpec
+
+group = KVCacheGroup(KVCacheSpec(8, 64, sys.argv[1]), tuple(range(16)))
+num_blocks = (1 << 30) // (16 * group.size(16).bytes_per_token)
+process = psutil.Process()
+before = process.memory_info().rss
+limits = {"max_num_seqs": 8, "max_num_batched_tokens": 512}
+cache = KVCache((group,), [num_blocks], 16, torch.device("cpu"), **limits)
+for tensor in cache.block_tensors(0):
+    tensor.fill_(1)
+print(process.memory_info().rss - before, cache.reserved_bytes)
+"""
+
+
+@pytest.mark.parametrize("kv_format", ["bf16", "int4"])
+def test_a_touched_pool_takes_what_is_said(kv_format: str) -> None:
+    """1 GiB of blocks of a 1B shape, written once, in a process of its own: within 2 %."""
+    command = [sys.executable, "-c", GROWTH, kv_format]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    grown, said = map(int, done.stdout.split())
+    assert said == pytest.approx(1 << 30, rel=0.02)
+    assert grown == pytest.approx(said, rel=0.02)
 
 
 @pytest.fixture(params=STORED)
