@@ -405,6 +405,16 @@ static void score_blocks(const ps_span *span, int64_t row, int64_t first, int co
     }
 }
 
+/* A span's entries of a format that is no code. */
+INLINE void go_through_dense(ps_work work, const ps_span *span, const ps_kv *kv, int count, int known,
+                             const int64_t *offsets, int64_t entry_bytes) {
+    if (kv->format == PS_FP32)
+        go_through(work, PS_FP32, span, 0, count, known, kv->data, offsets, entry_bytes);
+    else if (kv->format == PS_BF16)
+        go_through(work, PS_BF16, span, 0, count, known, kv->data, offsets, entry_bytes);
+    else go_through(work, PS_FP16, span, 0, count, known, kv->data, offsets, entry_bytes);
+}
+
 static void score_span(const ps_span *span, int64_t row, int64_t first, int count, int known) {
     const ps_attention_decode *op = span->op;
     const ps_kv *k = &op->k_cache;
@@ -418,13 +428,10 @@ static void score_span(const ps_span *span, int64_t row, int64_t first, int coun
     locate(op, row, first, known, stride, offsets);
     if (k->format == PS_INT8)
         go_through(SCORE_INT8, 0, span, 0, count, known, k->data, offsets, head);
-    else if (k->format == PS_FP32)
-        go_through(SCORE_DENSE, PS_FP32, span, 0, count, known, k->data, offsets, head);
-    else if (k->format == PS_BF16)
-        go_through(SCORE_DENSE, PS_BF16, span, 0, count, known, k->data, offsets, head);
-    else go_through(SCORE_DENSE, PS_FP16, span, 0, count, known, k->data, offsets, head);
+    else go_through_dense(SCORE_DENSE, span, k, count, known, offsets, head);
 }
 
+/* What the values' offsets add, once a span: the same for all dims of a group. */
 static void add_offsets(const ps_span *span) {
     const int dim = span->op->head_dim, size = span->op->v_cache.group_size, groups = dim / size;
     for (int i = 0; i < span->op->num_heads * groups; i++) {
@@ -446,11 +453,7 @@ static void add_span(const ps_span *span, int64_t row, int64_t first, int count,
         go_through(ADD_INT8, 0, span, 0, count, known, v->data, offsets, head);
     else if (v->format == PS_INT4)
         go_through(ADD_INT4, 0, span, 0, count, known, v->data, offsets, head);
-    else if (v->format == PS_FP32)
-        go_through(ADD_DENSE, PS_FP32, span, 0, count, known, v->data, offsets, head);
-    else if (v->format == PS_BF16)
-        go_through(ADD_DENSE, PS_BF16, span, 0, count, known, v->data, offsets, head);
-    else go_through(ADD_DENSE, PS_FP16, span, 0, count, known, v->data, offsets, head);
+    else go_through_dense(ADD_DENSE, span, v, count, known, offsets, head);
     if (v->format >= PS_INT8) add_offsets(span);
 }
 
