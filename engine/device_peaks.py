@@ -1,4 +1,4 @@
-"""What the device can do at most: matmul FLOP/s by dtype, read bandwidth by working-set size.
+"""Measures what the device can do at most: matmul FLOP/s by dtype, read bandwidth by working set.
 
 Measured once for a device, torch build and thread count, and kept in the cache folder: MFU and
 MBU are shares of these figures. What was measured while other programs kept the processor busy
@@ -12,9 +12,7 @@ import logging
 import os
 import platform
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ import psutil
 import torch
 
 from engine.paths import cache_folder
+from engine.peaks import DevicePeaks
 
 log = logging.getLogger("engine.load")
 
@@ -34,26 +33,6 @@ _REPEATS = 3
 _FILE_VERSION = 2
 # Share of all cores that other programs may take while the figures are measured.
 _QUIET = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class DevicePeaks:
-    """`matmul_flops` by dtype name (FLOP/s), `read_bandwidth` as (bytes, bytes/s), ascending."""
-
-    matmul_flops: dict[str, float]
-    read_bandwidth: tuple[tuple[int, float], ...]
-
-    def bandwidth_at(self, working_set: int) -> float:
-        """Bytes/s when `working_set` bytes are read in turn, interpolated between sizes."""
-        sizes = [size for size, _ in self.read_bandwidth]
-        index = bisect_left(sizes, working_set)
-        if index == 0:
-            return self.read_bandwidth[0][1]
-        if index == len(sizes):
-            return self.read_bandwidth[-1][1]
-        (low, low_rate), (high, high_rate) = self.read_bandwidth[index - 1 : index + 1]
-        share = (working_set - low) / (high - low)
-        return low_rate + share * (high_rate - low_rate)
 
 
 def stored_peaks(device: torch.device, threads: int) -> DevicePeaks | None:
@@ -87,9 +66,9 @@ def measure_peaks(device: torch.device, threads: int) -> Iterator[float | Device
     for done, size in enumerate(sets, len(dtypes) + 1):
         rates.append((size, _read_rate(device, size)))
         yield done / parts
-    peaks = DevicePeaks(flops, tuple(rates))
     share = company.share()
-    if share <= _QUIET:
+    peaks = DevicePeaks(flops, tuple(rates), is_quiet=share <= _QUIET)
+    if peaks.is_quiet:
         _store(_path(device, threads), peaks)
     else:
         log.info("the device's figures are not kept: others took %.0f %% of it", 100 * share)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.config import EngineConfig, KVGroupSize, MemoryEstimate, ModelInfo
+from engine.peaks import Roofs
 
 FinishReason = Literal["stop", "length", "context_full", "cancelled", "failed"]
 Phase = Literal["prefill", "decode", "mixed"]
@@ -108,6 +109,7 @@ class ModelLoaded:
     notices: tuple[str, ...] = ()  # e.g. a GPU that the installed torch cannot use
     device_uuid: str | None = None  # as torch gives it; sensors find the GPU by it. None: CPU
     blocks: BlockMap | None = None  # the empty pool
+    roofs: Roofs | None = None  # what MFU and MBU are shares of. None: not measured
 
 
 LoadFailureKind = Literal["cancelled", "not_found", "bad_file", "unsupported", "memory", "internal"]

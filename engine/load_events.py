@@ -41,6 +41,7 @@ def model_loaded(loaded: LoadedModel) -> ModelLoaded:
         notices=loaded.notices,
         device_uuid=device_uuid(loaded.device),
         blocks=block_map(loaded.blocks, (), time.perf_counter_ns()),
+        roofs=loaded.roofs,
     )
 
 

@@ -20,7 +20,7 @@ from engine.config import (
     ModelInfo,
 )
 from engine.costs import ModelCosts
-from engine.device_peaks import DevicePeaks, measure_peaks, stored_peaks
+from engine.device_peaks import measure_peaks, stored_peaks
 from engine.devices import describe_device, resolve_device, unusable_gpu_notice
 from engine.events import LoadProgress, LoadStage
 from engine.footprint import estimate, resolve_kv_format
@@ -33,6 +33,7 @@ from engine.metrics import LoadedFacts
 from engine.model_runner import ModelRunner
 from engine.models.decoder import DecoderModel, StepAborted, kv_cache_groups
 from engine.paths import cache_folder
+from engine.peaks import DevicePeaks, Roofs
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.session import EngineError
@@ -72,8 +73,7 @@ class LoadedModel:
     blocks: BlockManager
     scheduler: Scheduler
     costs: ModelCosts
-    peaks: DevicePeaks
-    peak_flops: float  # matmul FLOP/s in the dtype that prefill multiplies in
+    roofs: Roofs
     facts: LoadedFacts
     load_s: float
     notices: tuple[str, ...]
@@ -292,8 +292,7 @@ class _Load:
             blocks=self._blocks,
             scheduler=self._scheduler,
             costs=_costs(self._model, self._cache),
-            peaks=self._peaks,
-            peak_flops=self._peaks.matmul_flops[dtype_name(self._dense_dtype)],
+            roofs=Roofs(self._peaks, dtype_name(self._dense_dtype)),
             facts=self._facts(warmup_s=time.perf_counter() - loaded_at),
             load_s=loaded_at - self._started,
             notices=(*self._checkpoint.notices, *((gpu_notice,) if gpu_notice else ())),

@@ -36,8 +36,8 @@ def step_stats(
         step_ms=duration_ns / _NS_PER_MS,
         flops=flops,
         bytes=num_bytes,
-        mfu_pct=100 * flops / seconds / loaded.peak_flops,
-        mbu_pct=100 * num_bytes / seconds / loaded.peaks.bandwidth_at(num_bytes),
+        mfu_pct=100 * flops / seconds / loaded.roofs.matmul_flops,
+        mbu_pct=100 * num_bytes / seconds / loaded.roofs.bandwidth_at(num_bytes),
         stages=_stages(duration_ns, loaded.runner.clock, detokenize_ns) if on_cpu else None,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from engine.config import EngineConfig
-from engine.device_peaks import DevicePeaks, stored_peaks
+from engine.device_peaks import stored_peaks
 from engine.devices import describe_device, resolve_device
 from engine.footprint import resolve_kv_format
 from engine.loading.checkpoint import Checkpoint
@@ -26,6 +26,7 @@ from engine.model_loader import (
     estimate_memory,
     model_info,
 )
+from engine.peaks import DevicePeaks
 from engine.prediction import DeviceSpeed, MatrixGroup, ModelSurvey, ModelWork, predict
 
 _DENSE = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
@@ -113,7 +114,7 @@ def known_peaks(
     """The device's figures as they were kept, else as the loaded model's load found them."""
     peaks = stored_peaks(device, threads)
     if peaks is None and loaded and (loaded.device, loaded.config.threads) == (device, threads):
-        return loaded.peaks
+        return loaded.roofs.peaks
     return peaks
 
 

@@ -23,7 +23,8 @@ from unittest.mock import patch
 
 import torch
 
-from engine.device_peaks import DevicePeaks, measure_peaks
+from engine.device_peaks import measure_peaks
+from engine.peaks import DevicePeaks
 from kernels.recording import CancelCell
 from kernels.reference import PrefillSpan
 from kernels.select import KernelSet, select_kernels

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from engine.config import EngineConfig
-from engine.device_peaks import DevicePeaks
 from engine.events import ModelLoaded
 from engine.local_session import LocalSession
+from engine.peaks import DevicePeaks
 from tests.engine.rig import GOLDEN
 
 PEAKS = DevicePeaks({"fp32": 1e11, "bf16": 1e10}, ((1 << 20, 4e10), (1 << 29, 2e10)))

@@ -24,8 +24,10 @@ from engine.events import (
 )
 from engine.loading.checkpoint import open_checkpoint
 from engine.local_session import LocalSession
+from engine.peaks import Roofs
 from engine.session import EngineError
 from kernels.stages import Stage, StageClock
+from tests.engine.conftest import PEAKS
 from tests.engine.rig import GOLDEN
 
 Opener = Callable[..., LocalSession]
@@ -120,8 +122,10 @@ def test_step_stats_count_tokens_flops_and_bytes(open_session: Opener) -> None:
         parts = step.stages
         total = parts.attention_ms + parts.ffn_ms + parts.head_ms + parts.sample_ms
         assert 0 < total + parts.detokenize_ms + parts.host_ms <= step.step_ms * 1.001
-        assert step.mbu_pct
-        assert step.mfu_pct
+        seconds = step.step_ms / 1e3
+        bandwidth, matmul = PEAKS.bandwidth_at(step.bytes), PEAKS.matmul_flops["fp32"]
+        assert step.mbu_pct == pytest.approx(100 * step.bytes / seconds / bandwidth)
+        assert step.mfu_pct == pytest.approx(100 * step.flops / seconds / matmul)
 
 
 def test_stream_text_is_the_decoded_whole(open_session: Opener) -> None:
@@ -312,6 +316,7 @@ def test_loading_reports_bytes_and_the_resolved_config(tiny_model: Path) -> None
     assert reading[-1] == progress[-1].total_bytes > 0
     assert loaded.config.context_length == 256
     assert loaded.config.device == "cpu"
+    assert loaded.roofs == Roofs(PEAKS, "fp32")
     assert loaded.config.threads
     assert loaded.config.kv_format == "bf16"
     session.close()

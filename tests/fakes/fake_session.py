@@ -301,7 +301,14 @@ class FakeSession:
             return
         self._pool = FakePool(config.context_length or 0, self.script.windows)
         self._map_told_ns = 0
-        loaded = loaded_model(config, info, memory, self.script.load_s, self.script.notices)
+        loaded = loaded_model(
+            config,
+            info,
+            memory,
+            self.script.load_s,
+            self.script.notices,
+            is_measured=self.script.is_measured,
+        )
         self._loaded = replace(loaded, blocks=self._pool.map(self._clock.now_ns))
         yield self._loaded
 

@@ -21,9 +21,12 @@ from engine.config import (
 from engine.events import Capabilities, FinishReason, ModelLoaded, RequestMetrics
 from engine.footprint import Footprint, Workspace
 from engine.kv_formats import KV_FORMATS
+from engine.peaks import DevicePeaks, Roofs
 from engine.planner.plan import Machine, PlannedModel, Planning, WeightLevel, nominal_bytes
 from engine.prediction import DeviceSpeed, MatrixGroup, ModelWork
 
+# Under which the fake session's usual rates are its usual shares of MFU and MBU.
+PEAKS = DevicePeaks({"fp32": 2.5e11, "bf16": 7.66e11}, ((1 << 20, 4e10), (1 << 27, 2.11e10)))
 MODEL_NAME = "SmolLM2-135M-Instruct"
 PARAMETERS = 134_515_008
 KV_BYTES_PER_TOKEN = 23_040  # 2 x 30 layers x 3 KV heads x 64 x 2 bytes (BF16)
@@ -137,6 +140,8 @@ def loaded_model(
     memory: MemoryEstimate,
     load_s: float,
     notices: tuple[str, ...],
+    *,
+    is_measured: bool = True,
 ) -> ModelLoaded:
     return ModelLoaded(
         model=info,
@@ -154,6 +159,7 @@ def loaded_model(
         device_name="CPU",
         threads=config.threads or 2,
         notices=notices,
+        roofs=Roofs(PEAKS, "bf16") if is_measured else None,
     )
 
 
