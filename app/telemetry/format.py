@@ -73,6 +73,31 @@ def memory(num_bytes: float | None) -> Quantity:
     return Quantity(three_digits(None if num_bytes is None else num_bytes / 1e6), "MB")
 
 
+def operations(flops: float) -> Quantity:
+    """Floating-point operations in MFLOP, GFLOP or TFLOP."""
+    return _in_thousands(flops, ("MFLOP", "GFLOP", "TFLOP"))
+
+
+def operation_rate(flops_per_second: float) -> Quantity:
+    """Floating-point operations a second in MFLOP/s, GFLOP/s or TFLOP/s."""
+    return _in_thousands(flops_per_second, ("MFLOP/s", "GFLOP/s", "TFLOP/s"))
+
+
+def bandwidth(bytes_per_second: float) -> Quantity:
+    """Bytes a second in MB/s, GB/s or TB/s."""
+    return _in_thousands(bytes_per_second, ("MB/s", "GB/s", "TB/s"))
+
+
+def _in_thousands(value: float, units: tuple[str, ...]) -> Quantity:
+    """In the first of `units`, from millions up by thousands, that needs no fourth digit."""
+    scaled = value / 1e6
+    for unit in units[:-1]:
+        if scaled < 999.5:
+            return Quantity(three_digits(scaled), unit)
+        scaled /= 1e3
+    return Quantity(three_digits(scaled), units[-1])
+
+
 def percent(value: float | None) -> Quantity:
     """A share of one hundred."""
     return Quantity(three_digits(value), "%")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QPainter, QPaintEvent, QPolygonF, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
 from app.telemetry.block_tiles import CellLook, paint_cell
@@ -17,7 +17,7 @@ from app.telemetry.plot_area import RIGHT_MARGIN
 from app.theme import LABEL_PX, Theme
 
 _WORD_GAP, _SWATCH_GAP, _ENTRY_GAP = 8, 5, 12
-SwatchKind = Literal["line", "dash", "dot", "band"] | CellLook
+SwatchKind = Literal["line", "dash", "dot", "diamond", "band"] | CellLook
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,10 @@ class Swatch(QWidget):
         painter.setBrush(self._color)
         if self._kind == "dot":
             painter.drawEllipse(QPointF(width / 2, middle), 2.2, 2.2)
+        elif self._kind == "diamond":
+            corners = ((0, -3.6), (3.6, 0), (0, 3.6), (-3.6, 0))
+            center = QPointF(width / 2, middle)
+            painter.drawPolygon(QPolygonF([center + QPointF(x, y) for x, y in corners]))
         elif self._kind == "line":
             painter.drawRoundedRect(QRectF(0, middle - 1, width, 2.5), 1, 1)
         else:

@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.telemetry.request_trace import RequestTrace, RunPhase
 from app.telemetry.series import Array, Series
+from app.telemetry.step_points import COLUMNS, StepPoints, newest_points
 from engine.events import (
     BlockMap,
     ContextCut,
@@ -70,7 +71,8 @@ class TelemetryModel(QObject):
         self._selected: RequestTrace | None = None
         self._loaded: ModelLoaded | None = None
         self._blocks: BlockMap | None = None
-        self._steps = Series("t_s", "step_s", "is_prefill", "num_seqs", "step_id", "mfu", "mbu")
+        self._steps = Series(*COLUMNS)
+        self._first_comparable = 0  # row of the first step measured against the present roofs
         self._samples = Series("t_s", "gpu_pct", "cpu_pct")
         self._announce = QTimer(self, interval=COALESCE_MS, singleShot=True)
         self._announce.timeout.connect(self.changed)
@@ -99,7 +101,7 @@ class TelemetryModel(QObject):
                     if trace := self._traces.get(event.request_id):
                         trace.handle(event)
                 case ModelLoaded():
-                    self._loaded, self._blocks = event, event.blocks
+                    self._note_model(event)
                 case BlockMap():
                     self._blocks = event
                 case _:
@@ -169,6 +171,11 @@ class TelemetryModel(QObject):
         return self._selected.pool_tokens if self._selected else _pool_tokens(self._loaded)
 
     @property
+    def loaded(self) -> ModelLoaded | None:
+        """The model that was loaded last."""
+        return self._loaded
+
+    @property
     def blocks(self) -> BlockMap | None:
         """Who has which block of the loaded model's pool."""
         return self._blocks
@@ -217,6 +224,12 @@ class TelemetryModel(QObject):
         decoding = np.flatnonzero(~np.repeat(is_prefill, 2)[keep][known])
         num_prefill = int(decoding[0]) if len(decoding) else int(known.sum())
         return StepWindow(times[keep][known], mfu[known], mbu[known], num_prefill)
+
+    def step_points(self) -> StepPoints:
+        """The newest steps under the present roofs, those of the selected request marked."""
+        times = self._steps["t_s"]
+        selected = self._window(times, self._selected) if self._selected else slice(0, 0)
+        return newest_points(self._steps, self._first_comparable, selected)
 
     def device_steps(self, trace: RequestTrace) -> tuple[Array, Array]:
         """Device utilization in % as steps: x and y of the corners, seconds from Send.
@@ -268,6 +281,12 @@ class TelemetryModel(QObject):
                 self._selected = trace
         return trace
 
+    def _note_model(self, loaded: ModelLoaded) -> None:
+        # Shares of other peaks are drawn under other roofs.
+        if self._loaded is None or loaded.roofs != self._loaded.roofs:
+            self._first_comparable = len(self._steps)
+        self._loaded, self._blocks = loaded, loaded.blocks
+
     def _note_step(self, step: StepStats) -> None:
         self._steps.append(
             (step.t_ns - self._t0_ns) / 1e9,
@@ -277,6 +296,10 @@ class TelemetryModel(QObject):
             step.step_id,
             step.mfu_pct,
             step.mbu_pct,
+            step.phase == "mixed",
+            step.num_tokens,
+            step.flops,
+            step.bytes,
         )
 
     def _origin_s(self, trace: RequestTrace) -> float:

@@ -72,3 +72,13 @@ def test_counts_and_time_left() -> None:
     assert fmt.about_seconds(0.2) == "under 1 s"
     assert fmt.about_seconds(4.6) == "about 5 s"
     assert fmt.about_seconds(170) == "about 3 min"
+
+
+def test_work_and_rates_take_the_unit_that_keeps_them_short() -> None:
+    """By thousands from millions up; what rounds to a thousand is one of the next."""
+    assert fmt.operations(269e6).text == "269 MFLOP"
+    assert fmt.operations(2e15).text == "2,000 TFLOP"
+    assert fmt.operation_rate(999.6e6).text == "1.00 GFLOP/s"
+    assert fmt.operation_rate(160e9).text == "160 GFLOP/s"
+    assert fmt.bandwidth(17.2e9).text == "17.2 GB/s"
+    assert fmt.bandwidth(4.8e12).text == "4.80 TB/s"
