@@ -178,6 +178,14 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                 tip=QT_TRANSLATE_NOOP("Actions", "Who has which block of the KV cache"),
             ),
             ActionSpec(
+                "view.roofline",
+                QT_TRANSLATE_NOOP("Actions", "R&oofline…"),
+                ("Ctrl+Shift+L",),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "Each step under the compute and bandwidth roofs of this machine"
+                ),
+            ),
+            ActionSpec(
                 "view.follow",
                 QT_TRANSLATE_NOOP("Actions", "&Follow live"),
                 ("Ctrl+Shift+F",),

@@ -51,6 +51,7 @@ from app.model_loading import ModelLoading
 from app.model_menus import ModelMenus
 from app.planner.planning import PlannerLink
 from app.request_chats import RequestChats
+from app.roofline.opening import RooflineLink
 from app.run_bar import RunBar
 from app.sampling import SAMPLING_SETTINGS
 from app.sampling_popover import SamplingPopover
@@ -174,6 +175,7 @@ class MainWindow(QMainWindow):
         self.comparisons = CacheComparisons(
             self, self._appearance, self.conversations, self.controller, self.telemetry.model
         )
+        self.roofline = RooflineLink(self, self._appearance, self.telemetry.model)
         self._themed = (
             self.chats_list,
             self.chat_view,
@@ -247,6 +249,7 @@ class MainWindow(QMainWindow):
             "view.chats": self._want_chats,
             "view.telemetry": self._want_panels,
             "view.blocks": lambda on: self._settings.set(SHOW_BLOCKS, on),
+            "view.roofline": self.roofline.open,
             "view.follow": self.panel.plots.follow,
             "view.larger": self.view_choices.larger,
             "view.smaller": self.view_choices.smaller,

@@ -81,6 +81,14 @@ def metrics_page() -> str:
             _tr("Share of this machine's measured read bandwidth; high in decode."),
         ),
         (
+            _tr("Roofline"),
+            _tr("FLOPs ÷ step time, over FLOPs ÷ bytes"),
+            _tr(
+                "A step lies under the compute roof where MFU is the larger one of MFU and MBU, "
+                "else under the bandwidth roof; the larger one is its share of that roof."
+            ),
+        ),
+        (
             _tr("Device utilization"),
             _tr("as the driver reports it"),
             _tr("Share of its last sample period in which anything ran; it cannot see a token."),

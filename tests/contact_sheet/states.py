@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from app import folders
@@ -175,6 +177,29 @@ def _compare_half(program: FakeProgram) -> None:
     wait_until(lambda: len(dialog.run.uncached_ms) == 89)
 
 
+def _roofline_empty(program: FakeProgram) -> None:
+    program.load()
+    program.window.roofline.open()
+
+
+def _roofline(program: FakeProgram) -> None:
+    """An answer to a long prompt, a step of which is read, and an earlier short one."""
+    program.load()
+    _ask(program, SECOND_QUESTION)
+    program.window.conversations.new_chat()
+    _ask(program, LONG_QUESTION)
+    dialog = program.window.roofline.open()
+    QTest.keyClick(dialog.plot, Qt.Key.Key_End)
+
+
+def _roofline_live(program: FakeProgram) -> None:
+    program.load()
+    program.window.roofline.open()
+    program.session.script.hold_decode_at = 48
+    _send(program, LONG_QUESTION)
+    _wait_for_tokens(program, 48)
+
+
 def _filled(program: FakeProgram, policy: ContextPolicy, context: int) -> None:
     """Several turns in a context too short for them."""
     program.settings.set(CONTEXT_POLICY, policy)
@@ -245,6 +270,9 @@ STATES = (
     State("blocks-many", "Thousands of blocks", Script(), _long_context),
     State("cache-off", "With the cache and without", Script(), _compare),
     State("cache-off-running", "Without the cache, running", Script(), _compare_half),
+    State("roofline-empty", "Roofline before any step", Script(), _roofline_empty),
+    State("roofline", "Roofline after an answer", Script(), _roofline),
+    State("roofline-live", "Roofline while an answer streams", Script(), _roofline_live),
     State("context-stop", "Context full: stop", Script(), lambda p: _filled(p, "stop", 240)),
     State(
         "context-drop", "Oldest turns dropped", Script(), lambda p: _filled(p, "drop_turns", 240)
