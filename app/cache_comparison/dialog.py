@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-from PySide6.QtCore import QPoint, QSize, Qt
-from PySide6.QtGui import QGuiApplication, QPixmap
-from PySide6.QtWidgets import (
-    QDialog,
-    QFrame,
-    QHBoxLayout,
-    QLabel,
-    QPushButton,
-    QSpinBox,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtWidgets import QLabel, QPushButton, QSpinBox, QWidget
 
 from app.cache_comparison.overlay import LatencyOverlay
 from app.cache_comparison.run import ComparisonRun, Stage
+from app.plot_dialog import PlotDialog
 from app.telemetry.format import count, milliseconds, three_digits
-from app.telemetry.labels import ThemedLabel
-from app.telemetry.plot_header import PlotHeader
-from app.theme import CONTROL_PX, LABEL_PX, READING_PX, Theme
+from app.theme import Theme
 from engine.config import GenerationRequest
 
 SIZE = QSize(760, 560)
-MARGIN = 24
 FEWEST_TOKENS = 2  # one latency
-PICTURE_SCALE = 2
 
 
-class ComparisonDialog(QDialog):
+class ComparisonDialog(PlotDialog):
     """Asks for a number of tokens, shows both lines as they come and the speed-up."""
 
     def __init__(
@@ -43,98 +30,49 @@ class ComparisonDialog(QDialog):
         parent: QWidget,
     ) -> None:
         """`facts` names what runs; `tokens` are how many to propose and the most there can be."""
-        super().__init__(parent)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(self.tr("With the cache and without"))
-        self._window, self._theme = parent, theme
-        self.run, self._request = run, request
-        run.setParent(self)
         self.overlay = LatencyOverlay(theme)
-        self.headline = ThemedLabel(theme, READING_PX, "text", bold=True)
-        self._totals = ThemedLabel(theme, CONTROL_PX, "muted")
-        self._header = PlotHeader(theme)
-        self._reason = ThemedLabel(theme, CONTROL_PX, "text")
-        self._ran = ThemedLabel(theme, LABEL_PX + 0.5, "faint")
-        self._facts = facts
-        self.picture = QFrame()
+        super().__init__(theme, self.tr("With the cache and without"), SIZE, self.overlay, parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.run, self._request, self._facts = run, request, facts
+        run.setParent(self)
         self.tokens = QSpinBox()
         self.start = QPushButton(self.tr("Compare"))
         self.stop = QPushButton(self.tr("Stop"))
-        self.copy = QPushButton(self.tr("Copy as picture"))
-        self._close = QPushButton(self.tr("Close"))
         proposed, most = tokens
         self.tokens.setRange(FEWEST_TOKENS, max(FEWEST_TOKENS, most))
         self.tokens.setValue(proposed)
         self.tokens.setGroupSeparatorShown(True)
         self.tokens.setSuffix(self.tr(" tokens"))
         self.tokens.lineEdit().setTextMargins(6, 0, 6, 0)
-        self._fill_picture()
-        self._lay_out()
+        self._say_what_is_compared()
+        self._add_controls()
         self.start.clicked.connect(self._begin)
         self.stop.clicked.connect(run.stop)
-        self.copy.clicked.connect(self._copy_picture)
-        self._close.clicked.connect(self.reject)
         self.finished.connect(run.stop)
         run.changed.connect(self._refresh)
-        self.fit_into(parent.size())
         self._refresh()
 
-    def fit_into(self, size: QSize) -> None:
-        """Leave a margin of a window of this size; larger text takes more room."""
-        wanted = SIZE * self._theme.scale
-        self.resize(wanted.boundedTo(size - QSize(2 * MARGIN, 2 * MARGIN)))
-
     def set_theme(self, theme: Theme) -> None:
-        """Draw with other colours or sizes."""
-        self._theme = theme
-        for part in (self.headline, self._totals, self._header, self._reason, self._ran):
-            part.set_theme(theme)
+        super().set_theme(theme)
         self.overlay.set_theme(theme)
-        self.fit_into(self._window.size())
 
-    def _fill_picture(self) -> None:
-        """What is copied as one picture: figures, lines, the reason, and what ran."""
-        self.picture.setObjectName("comparison")
-        self._header.set_title(self.tr("Inter-token latency"))
-        self._header.set_subtitle(self.tr("ms, lower is faster"), self.tr("ms"))
-        self._header.set_legend(self.overlay.legend())
-        self._reason.setText(
+    def _say_what_is_compared(self) -> None:
+        self.header.set_title(self.tr("Inter-token latency"))
+        self.header.set_subtitle(self.tr("ms, lower is faster"), self.tr("ms"))
+        self.header.set_legend(self.overlay.legend())
+        self.reading.setText(
             self.tr(
                 "Without the cache every token computes all tokens before it again, so each one "
                 "takes longer than the last; with it only the newest is computed."
             )
         )
-        for words in (self._totals, self._reason, self._ran):
-            words.setWordWrap(True)
-        column = QVBoxLayout(self.picture)
-        column.setContentsMargins(16, 16, 16, 16)
-        column.setSpacing(4)
-        column.addWidget(self.headline)
-        column.addWidget(self._totals)
-        column.addSpacing(8)
-        column.addWidget(self._header)
-        column.addWidget(self.overlay, 1)
-        column.addSpacing(8)
-        column.addWidget(self._reason)
-        column.addWidget(self._ran)
 
-    def _lay_out(self) -> None:
+    def _add_controls(self) -> None:
         label = QLabel(self.tr("&Generate"))
         label.setBuddy(self.tokens)
         self.start.setProperty("kind", "primary")
-        below = QHBoxLayout()
-        below.setSpacing(8)
-        for widget in (label, self.tokens, self.start, self.stop):
-            below.addWidget(widget)
-        below.addStretch(1)
-        below.addWidget(self.copy)
-        below.addWidget(self._close)
-        column = QVBoxLayout(self)
-        column.setSizeConstraint(QVBoxLayout.SizeConstraint.SetNoConstraint)
-        column.setContentsMargins(16, 16, 16, 16)
-        column.setSpacing(12)
-        column.addWidget(self.picture, 1)
-        column.addLayout(below)
+        for place, widget in enumerate((label, self.tokens, self.start, self.stop)):
+            self.buttons.insertWidget(place, widget)
         self.start.setDefault(True)
 
     def _begin(self) -> None:
@@ -143,19 +81,18 @@ class ComparisonDialog(QDialog):
     def _refresh(self) -> None:
         run = self.run
         self.headline.setText(self._headline())
-        self._totals.setText(self._totals_text())
-        self._ran.setText(self._ran_text())
+        self.summary.setText(self._totals_text())
+        self.source.setText(self._ran_text())
         shown = run.num_tokens or self.tokens.value()
         self.overlay.set_data(shown, run.cached_ms, run.uncached_ms)
-        self.overlay.setAccessibleName(f"{self.headline.text()} {self._totals.text()}")
+        self.overlay.setAccessibleName(f"{self.headline.text()} {self.summary.text()}")
         had_focus = self.start.hasFocus() or self.stop.hasFocus()
         self.start.setVisible(not run.is_running)
         self.stop.setVisible(run.is_running)
         if had_focus:
             (self.stop if run.is_running else self.start).setFocus()
         self.tokens.setEnabled(not run.is_running)
-        self.copy.setEnabled(run.totals_ms is not None)
-        self.copy.setText(self.tr("Copy as picture"))
+        self.offer_copy(run.totals_ms is not None)
 
     def _headline(self) -> str:
         run = self.run
@@ -200,15 +137,3 @@ class ComparisonDialog(QDialog):
         if prompt is None:
             return self._facts
         return self.tr("{0}; a prompt of {1} tokens").format(self._facts, count(prompt))
-
-    def _copy_picture(self) -> None:
-        QGuiApplication.clipboard().setPixmap(self.pixmap())
-        self.copy.setText(self.tr("Copied"))
-
-    def pixmap(self) -> QPixmap:
-        """Figures and lines as one picture at twice their size."""
-        pixmap = QPixmap(self.picture.size() * PICTURE_SCALE)
-        pixmap.setDevicePixelRatio(PICTURE_SCALE)
-        pixmap.fill(self._theme.color("surface"))
-        self.picture.render(pixmap, QPoint())
-        return pixmap

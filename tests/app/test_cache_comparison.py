@@ -132,7 +132,7 @@ def test_stop_keeps_what_there_is(qtbot: QtBot, make_program: MakeProgram) -> No
     run = dialog.run
     assert len(run.uncached_ms) == 29
     assert run.totals_ms == pytest.approx((run.cached_ms[:29].sum(), run.uncached_ms.sum()))
-    assert "Stopped before the end." in dialog._totals.text()
+    assert "Stopped before the end." in dialog.summary.text()
     program.session.release()
     wait_until(lambda: not program.window.conversations.generating_chats())
 
@@ -154,11 +154,11 @@ def test_the_picture_is_copied(qtbot: QtBot, make_program: MakeProgram) -> None:
     program = answered(make_program)
     dialog = opened(program)
     assert not dialog.copy.isEnabled()
-    assert "a prompt of" not in dialog._ran.text()
+    assert "a prompt of" not in dialog.source.text()
     dialog.tokens.setValue(10)
     dialog.start.click()
     finished(dialog)
-    assert dialog._ran.text().endswith(f"a prompt of {dialog.run.prompt_tokens} tokens")
+    assert dialog.source.text().endswith(f"a prompt of {dialog.run.prompt_tokens} tokens")
     dialog.copy.click()
     assert QGuiApplication.clipboard().pixmap().size() == dialog.picture.size() * 2
     program.appearance.choose("light", 1.2)

@@ -19,11 +19,10 @@ from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtWidgets import QApplication
 
 from app.appearance import ThemeChoice
-from app.cache_comparison.dialog import ComparisonDialog
 from app.model_library.job_dialog import JobDialog
 from app.model_library.picker import ModelPicker
 from app.planner.dialog import MemoryPlanner
-from app.roofline.dialog import RooflineDialog
+from app.plot_dialog import PlotDialog
 from app.theme import load_theme
 from tests.contact_sheet.states import STATES, State, open_state
 from tests.fakes.window import FakeProgram, settle
@@ -60,12 +59,11 @@ def _with_dialog(program: FakeProgram) -> QPixmap:
         painter = QPainter(picture)
         painter.drawPixmap(program.window.mapFromGlobal(menu.pos()), menu.grab())
         painter.end()
-    dialogs: list[ModelPicker | JobDialog | MemoryPlanner | ComparisonDialog | RooflineDialog] = []
+    dialogs: list[ModelPicker | JobDialog | MemoryPlanner | PlotDialog] = []
     dialogs += program.window.findChildren(ModelPicker)
     dialogs += program.window.findChildren(JobDialog)
     dialogs += program.window.findChildren(MemoryPlanner)
-    dialogs += program.window.findChildren(ComparisonDialog)
-    dialogs += program.window.findChildren(RooflineDialog)
+    dialogs += program.window.findChildren(PlotDialog)
     for dialog in dialogs:
         dialog.fit_into(program.window.size())
         settle(60)

@@ -39,7 +39,7 @@ def test_before_a_model_it_says_what_is_missing(qtbot: QtBot, make_program: Make
     assert not dialog.copy.isEnabled()
     program.load()
     wait_until(lambda: dialog.plot.scene is not None)
-    assert dialog.shares.text().startswith("Send a message")
+    assert dialog.summary.text().startswith("Send a message")
     assert dialog.reading.text() == ""
 
 
@@ -63,7 +63,7 @@ def test_it_follows_an_answer(qtbot: QtBot, make_program: MakeProgram) -> None:
     wait_until(lambda: dialog.headline.text() == "Prefill under the compute roof")
     program.session.script.hold_prefill_at = None
     wait_until(lambda: "decode under the bandwidth roof" in dialog.headline.text())
-    assert re.search(r"Decode, 1 token a step, reaches 9\d % of what memory", dialog.shares.text())
+    assert re.search(r"Decode, 1 token a step, reaches 9\d % of what memory", dialog.summary.text())
     program.session.script.hold_decode_at = None
     wait_until(lambda: not program.controller.active_requests)
 
@@ -103,7 +103,7 @@ def test_another_chat_dims_the_dots(qtbot: QtBot, make_program: MakeProgram) -> 
     dialog = opened(program)
     program.window.conversations.new_chat()
     wait_until(lambda: dialog.headline.text().startswith("Each step"))
-    assert dialog.shares.text().startswith("This chat has no measured answer")
+    assert dialog.summary.text().startswith("This chat has no measured answer")
     assert dialog.plot._shown is not None
     assert not dialog.plot._shown.points.is_selected.any()
     assert len(dialog.plot._shown.points)
