@@ -175,6 +175,12 @@ class PlotHeader(QWidget):
         self._fit()
 
     def _fit(self) -> None:
+        self._choose_words()
+        # At once: on a busy machine the subtitle was seen to keep the room of an empty one.
+        if layout := self.layout():
+            layout.activate()
+
+    def _choose_words(self) -> None:
         full, short = self._subtitles
         # In full, in short, and where even that is too wide without the subtitle.
         for subtitle, is_short in ((full, False), (short, True), ("", True)):

@@ -99,7 +99,7 @@ def test_status_names_what_runs(qtbot: QtBot) -> None:
     assert status.state.text() == "Decoding"
     assert status.device.text() == "CPU · 2 threads · native AVX512-VNNI"
     assert status.weights.text() == "Weights 96.2 MB"
-    assert status.kv.text() == "KV 29.6 / 94.4 MB"
+    assert status.kv.text() == "KV 29.6 / 94.7 MB"
     assert status.process.text().startswith("Process ")
 
 

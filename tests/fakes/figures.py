@@ -17,9 +17,10 @@ from engine.config import (
     SamplingParams,
     WeightFormatInfo,
     kv_group_size,
+    kv_pool_bytes,
 )
 from engine.events import Capabilities, FinishReason, ModelLoaded, RequestMetrics
-from engine.footprint import Footprint, Workspace
+from engine.footprint import Footprint, Workspace, resolve_kv_format
 from engine.kv_formats import KV_FORMATS
 from engine.peaks import DevicePeaks, Roofs
 from engine.planner.plan import Machine, PlannedModel, Planning, WeightLevel, nominal_bytes
@@ -111,7 +112,8 @@ def resolve(config: EngineConfig) -> EngineConfig:
 def estimate(
     config: EngineConfig, info: ModelInfo, available: int, loaded: ModelLoaded | None
 ) -> MemoryEstimate:
-    per_token = KV_BYTES_PER_TOKEN * (2 if config.kv_format == "fp32" else 1)
+    group = _kv_group(config)
+    per_token = group.bytes_per_token
     context = config.context_length or 4096
     weights = WEIGHT_BYTES[config.weight_format]
     workspace = 60_000_000
@@ -119,7 +121,7 @@ def estimate(
     budget = available + freed - weights - workspace
     return MemoryEstimate(
         weights,
-        per_token * context,
+        kv_pool_bytes((group,), config, context),
         workspace,
         freed,
         available,
@@ -134,6 +136,11 @@ def estimate(
     )
 
 
+def _kv_group(config: EngineConfig) -> KVGroupSize:
+    kv_format = resolve_kv_format(config.weight_format, config.kv_format)
+    return kv_group_size(kv_format, 30, 3, 64, config.block_size)
+
+
 def loaded_model(
     config: EngineConfig,
     info: ModelInfo,
@@ -146,15 +153,13 @@ def loaded_model(
     return ModelLoaded(
         model=info,
         config=config,
-        capabilities=Capabilities(
-            tuple(f.name for f in info.weight_formats), ("fp32", "bf16"), ("cpu",)
-        ),
+        capabilities=Capabilities(tuple(f.name for f in info.weight_formats), KV_FORMATS, ("cpu",)),
         memory=memory,
         load_s=load_s,
         warmup_s=0.1,
         weight_bytes=memory.weight_bytes,
         kv_bytes_reserved=memory.kv_bytes,
-        kv_groups=(KVGroupSize(memory.kv_bytes_per_token),),
+        kv_groups=(_kv_group(config),),
         kernels="native AVX512-VNNI",
         device_name="CPU",
         threads=config.threads or 2,

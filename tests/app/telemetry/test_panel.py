@@ -71,7 +71,7 @@ def test_readings_of_a_finished_answer_define_themselves(
         "Time to first token: from Send to the first token, 125 ms"
     )
     assert "(p95)" in reading("itl", model).tooltip
-    assert "94.4 MB reserved" in reading("kv", model).tooltip
+    assert "94.7 MB reserved" in reading("kv", model).tooltip
     for key in get_args(ReadingKey):
         assert "%" not in reading(key, model).tooltip.replace("95 %", "")
 
