@@ -106,26 +106,33 @@ class ModelSurvey:
 def predict(work: ModelWork, device: DeviceSpeed) -> SpeedPrediction:
     """Prefill is bound by matrix products, decode by reading: see docs/metrics.md."""
     return SpeedPrediction(
-        ttft_ms=1e3 * _prefill_s(work, device, PROMPT_TOKENS),
-        decode_tok_s=1 / _decode_s(work, device, PROMPT_TOKENS),
+        ttft_ms=1e3 * prefill_s(work, device, PROMPT_TOKENS),
+        decode_tok_s=1 / decode_s(work, device, PROMPT_TOKENS),
     )
 
 
-def _prefill_s(work: ModelWork, device: DeviceSpeed, tokens: int) -> float:
+def prefill_s(work: ModelWork, device: DeviceSpeed, tokens: int, cached: int = 0) -> float:
+    """Seconds from the first chunk to the first token, `tokens` computed after `cached` ones."""
     shares = EFFICIENCY[device.device_type]
     layers = shares[work.layers.kernel_format].prefill * device.matmul_flops
-    # A query attends to itself and all before it: tokens (tokens + 1) / 2 pairs.
-    attention_flops = 4 * work.attention_size * tokens * (tokens + 1) / 2
+    # A query attends to itself and all before it: tokens (tokens + 1) / 2 pairs, and the cached.
+    attention_flops = 4 * work.attention_size * tokens * (cached + (tokens + 1) / 2)
     flops_s = (2 * work.layers.parameters * tokens + attention_flops) / layers
     bandwidth = device.bandwidth_at(work.head.num_bytes)
     head_s = work.head.num_bytes / (bandwidth * shares[work.head.kernel_format].decode)
     return flops_s + head_s + STEP_OVERHEAD_S
 
 
-def _decode_s(work: ModelWork, device: DeviceSpeed, context: int) -> float:
+def decode_bytes(work: ModelWork, context: int) -> int:
+    """Bytes that a token reads: the weights and the cache of `context` tokens."""
+    return work.layers.num_bytes + work.head.num_bytes + context * work.kv_bytes_per_token
+
+
+def decode_s(work: ModelWork, device: DeviceSpeed, context: int) -> float:
+    """Seconds of one token after `context` others."""
     shares = EFFICIENCY[device.device_type]
     kv_bytes = context * work.kv_bytes_per_token
-    bandwidth = device.bandwidth_at(work.layers.num_bytes + work.head.num_bytes + kv_bytes)
+    bandwidth = device.bandwidth_at(decode_bytes(work, context))
     reads = [
         (group.num_bytes, shares[group.kernel_format].decode) for group in (work.layers, work.head)
     ]

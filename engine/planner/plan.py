@@ -64,6 +64,11 @@ class PlannedModel:
         """Formats a cache of this model can have."""
         return tuple(self.footprint.kv_groups)
 
+    def token_work(self, weights: str, kv: str) -> ModelWork:
+        """What a token costs in these formats. KeyError for one that the model cannot have."""
+        groups = self.footprint.kv_groups[kv]
+        return replace(self.work[weights], kv_bytes_per_token=kv_bytes(groups, 1))
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -235,6 +240,4 @@ def _speed(planning: Planning, choice: Choice) -> SpeedPrediction | None:
     model, speeds = planning.model, planning.machine.speeds
     if not speeds or choice.weights not in model.work:
         return None
-    groups = model.footprint.kv_groups[choice.kv]
-    work = replace(model.work[choice.weights], kv_bytes_per_token=kv_bytes(groups, 1))
-    return predict(work, speeds[choice.weights])
+    return predict(model.token_work(choice.weights, choice.kv), speeds[choice.weights])

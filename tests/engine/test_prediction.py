@@ -24,6 +24,7 @@ from engine.prediction import (
     MatrixGroup,
     ModelWork,
     predict,
+    prefill_s,
 )
 from engine.session import EngineError
 from engine.starter import starter_model_path
@@ -54,6 +55,14 @@ def test_prefill_is_operations_over_peak() -> None:
     flops = 2 * 1_000_000_000 * 1_000 + 4 * 32_768 * 500_500
     seconds = flops / (100e9 * share.prefill) + 53_000_000 / (20e9 * share.decode)
     assert predict(WORK, DEVICE).ttft_ms == pytest.approx(1e3 * (seconds + STEP_OVERHEAD_S))
+
+
+def test_a_cached_prefix_is_not_computed_again() -> None:
+    """400 tokens and 600 after them take as long as 1,000, but for a second read of the head."""
+    whole, first = (prefill_s(WORK, DEVICE, tokens) for tokens in (1_000, 400))
+    head_s = 53_000_000 / (20e9 * EFFICIENCY["cpu"]["int8"].decode)
+    rest = prefill_s(WORK, DEVICE, 600, cached=400)
+    assert first + rest == pytest.approx(whole + head_s + STEP_OVERHEAD_S)
 
 
 def test_bandwidth_is_that_of_the_bytes_read() -> None:
