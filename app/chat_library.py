@@ -66,7 +66,9 @@ class ChatLibrary(QObject):
         """A new chat with the first `length` messages of another; new message id -> old id."""
         copy = self._store.new_chat(chat.system_prompt)
         copy.title = self.tr("{0} (again)").format(chat.title)
-        copy.messages = [replace(message, id=new_id()) for message in chat.messages[:length]]
+        copy.messages = [
+            replace(message, id=new_id(), note=None) for message in chat.messages[:length]
+        ]
         pairs = zip(copy.messages, chat.messages, strict=False)
         return self._adopt(copy), {new.id: old.id for new, old in pairs}
 

@@ -25,6 +25,7 @@ BUBBLE_PADDING_TOP, BUBBLE_PADDING_BOTTOM = 10, 6
 CODE_PADDING = 12
 CARD_PADDING, CARD_PADDING_Y = 16, 12
 BUTTON_GAP = 8
+NOTE_GAP = 8  # above a note on an answer, and above its figures
 ROW_GAP = 8  # above and below each row: 16 between two rows
 BLOCK_GAP = 12
 CONTROL_PADDING = 8
@@ -40,11 +41,13 @@ class Target(StrEnum):
     REGENERATE = "regenerate"
     COMPARE = "compare"
     ACTION = "action"
+    SUGGESTION = "suggestion"
+    DETAILS = "details"
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A target and which one of its kind: the block for text and code, the button for actions."""
+    """A target and which of its kind: the block of text or code, the button of a card."""
 
     target: Target
     number: int = 0
@@ -83,7 +86,7 @@ class RowGeometry:
     height: int
     column: QRect
     blocks: tuple[PlacedBlock, ...] = ()
-    frame: QRect | None = None  # the bubble or the error card
+    frame: QRect | None = None  # the bubble, the error card or the card of a note
     stats: QRect | None = None
     controls: tuple[tuple[Hit, QRect], ...] = field(default=())
     rules: tuple[QRect, ...] = ()  # one pixel high, left and right of a divider's words
@@ -138,8 +141,8 @@ class Widths:
         """The widest words of a divider, its rules beside them."""
         return max(1, self.column.width() - 2 * (RULE_GAP + SHORTEST_RULE))
 
-    def error_text(self, buttons: Sequence[int]) -> int:
-        """The width of an error's sentences beside its `buttons`, or above them when narrow."""
+    def card_text(self, buttons: Sequence[int]) -> int:
+        """The width of a card's sentences beside its `buttons`, or above them when narrow."""
         inner = self.column.width() - 2 * CARD_PADDING
         beside = inner - _buttons_width(buttons) - CARD_PADDING
         return beside if buttons and beside >= 280 else max(1, inner)
@@ -157,15 +160,26 @@ def bubble_geometry(widths: Widths, text_width: int, text_height: int) -> RowGeo
     return RowGeometry(height + 2 * ROW_GAP, column, (PlacedBlock(text),), frame)
 
 
+@dataclass(frozen=True, slots=True)
+class CardSize:
+    """Heights of a card's texts and the `gap` between two; its buttons' widths and what they do."""
+
+    heights: Sequence[int]
+    buttons: Sequence[tuple[Hit, int]] = ()
+    gap: int = 0
+
+
 def answer_geometry(
     widths: Widths,
     blocks: Sequence[BlockSize],
     code_copy_width: int,
     control_widths: Sequence[tuple[Target, int]],
+    note: CardSize | None = None,
 ) -> RowGeometry:
     """An answer: blocks one below the other and, with `control_widths`, a line beneath.
 
-    The controls stand at the right end of that line, over figures that give way to them.
+    The controls stand at the right end of that line, over figures that give way to them. A `note`
+    is a card below; its texts are the last blocks.
     """
     column = widths.column
     placed, y = [], ROW_GAP
@@ -181,20 +195,38 @@ def answer_geometry(
         controls = _controls(line, control_widths)
         stats = line
         y = line.bottom() + 1
-    return RowGeometry(y + ROW_GAP, column, tuple(placed), None, stats, controls)
+    frame: QRect | None = None
+    if note is not None:
+        frame, texts, buttons = _card(widths, y + NOTE_GAP, note)
+        placed += texts
+        controls += buttons
+        y = frame.bottom() + 1
+    return RowGeometry(y + ROW_GAP, column, tuple(placed), frame, stats, controls)
 
 
 def error_geometry(widths: Widths, heights: Sequence[int], buttons: Sequence[int]) -> RowGeometry:
-    """An error card: sentences of the given text `heights`, buttons of the given widths.
+    """An error card: sentences of the given text `heights`, buttons of the given widths."""
+    hits = [(Hit(Target.ACTION, number), width) for number, width in enumerate(buttons)]
+    frame, placed, controls = _card(widths, ROW_GAP, CardSize(heights, hits))
+    height = frame.bottom() + 1 + ROW_GAP
+    return RowGeometry(height, widths.column, tuple(placed), frame, None, controls)
+
+
+def _card(
+    widths: Widths, at: int, size: CardSize
+) -> tuple[QRect, list[PlacedBlock], tuple[tuple[Hit, QRect], ...]]:
+    """Frame, sentences and buttons of a card whose top is `at`.
 
     The buttons stand at the right where they leave room for the words, else below them.
     """
     column = widths.column
     inner = QRect(column.left() + CARD_PADDING, 0, column.width() - 2 * CARD_PADDING, 0)
-    text_width = widths.error_text(buttons)
-    top = y = ROW_GAP + CARD_PADDING_Y
+    buttons = [width for _, width in size.buttons]
+    text_width = widths.card_text(buttons)
+    top = y = at + CARD_PADDING_Y
     placed = []
-    for height in heights:
+    for number, height in enumerate(size.heights):
+        y += size.gap if number else 0
         placed.append(PlacedBlock(QRect(inner.left(), y, text_width, height)))
         y += height
     beside = text_width < inner.width()
@@ -202,15 +234,14 @@ def error_geometry(widths: Widths, heights: Sequence[int], buttons: Sequence[int
     tall = max(0, len(rows) * (widths.line + BUTTON_GAP) - BUTTON_GAP)
     if beside:
         left = inner.right() + 1 - _buttons_width(buttons)
-        controls = _place_buttons(rows, buttons, left, top + max(0, y - top - tall) // 2, widths)
+        middle = top + max(0, y - top - tall) // 2
+        controls = _place_buttons(rows, size.buttons, left, middle, widths)
         y = max(y, top + tall)
     else:
         y += BUTTON_GAP if rows else 0
-        controls = _place_buttons(rows, buttons, inner.left(), y, widths)
+        controls = _place_buttons(rows, size.buttons, inner.left(), y, widths)
         y += tall
-    frame = QRect(column.left(), ROW_GAP, column.width(), y + CARD_PADDING_Y - ROW_GAP)
-    height = frame.bottom() + 1 + ROW_GAP
-    return RowGeometry(height, column, tuple(placed), frame, None, controls)
+    return QRect(column.left(), at, column.width(), y + CARD_PADDING_Y - at), placed, controls
 
 
 def notice_geometry(widths: Widths, text_height: int) -> RowGeometry:
@@ -271,13 +302,17 @@ def _button_rows(buttons: Sequence[int], width: int) -> list[list[int]]:
 
 
 def _place_buttons(
-    rows: Sequence[Sequence[int]], buttons: Sequence[int], left: int, top: int, widths: Widths
+    rows: Sequence[Sequence[int]],
+    buttons: Sequence[tuple[Hit, int]],
+    left: int,
+    top: int,
+    widths: Widths,
 ) -> tuple[tuple[Hit, QRect], ...]:
     placed = []
     for row, numbers in enumerate(rows):
         x, y = left, top + row * (widths.line + BUTTON_GAP)
         for number in numbers:
-            rect = QRect(x, y, buttons[number], widths.line)
-            placed.append((Hit(Target.ACTION, number), rect))
-            x += buttons[number] + BUTTON_GAP
+            hit, width = buttons[number]
+            placed.append((hit, QRect(x, y, width, widths.line)))
+            x += width + BUTTON_GAP
     return tuple(placed)

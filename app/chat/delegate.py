@@ -144,12 +144,12 @@ class ChatDelegate(QStyledItemDelegate):
         number = spot.hit.number if spot and spot.hit else 0
         block = self.content(index, option.rect.width()).blocks[number]
         theme = self.cache.theme
-        back = {"user": "bubble", "error": "surface"}.get(message.role, "window")
+        back = "bubble" if message.role == "user" else "window"
         self.browser = SelectionBrowser(
             block.document,
             number,
             theme.color(block.color),
-            theme.color("surface" if block.code else back),
+            theme.color("surface" if block.code or block.on_card else back),
             parent,
         )
         return self.browser

@@ -61,6 +61,17 @@ def plain_document(
     return document
 
 
+def headed_document(headline: str, text: str, font: QFont, width: int) -> QTextDocument:
+    """A bold headline that its text follows in the same paragraph, wrapped at `width` px."""
+    document = plain_document(f"{headline} {text}".strip(), font, width)
+    bold = QTextCharFormat()
+    bold.setFontWeight(QFont.Weight.DemiBold)
+    cursor = QTextCursor(document)
+    cursor.setPosition(len(headline), QTextCursor.MoveMode.KeepAnchor)
+    cursor.mergeCharFormat(bold)
+    return document
+
+
 def bubble_document(text: str, theme: Theme, width: int, limit: int) -> QTextDocument:
     """What the person said; beyond `limit` characters the rest is counted instead of laid out."""
     document = plain_document(text[:limit], theme.font(CONVERSATION_PX), width)

@@ -26,7 +26,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QAbstractItemView, QFrame, QListView, QMenu, QWidget
 
 from app.chat.bubble_layout import Hit, Target
-from app.chat.delegate import ChatDelegate, Spot, can_regenerate, message_of
+from app.chat.delegate import ChatDelegate, Spot, can_regenerate, chat_model, message_of
 from app.chat.model import ChatModel
 from app.chat.row_menu import row_entries
 from app.theme import Theme
@@ -45,7 +45,7 @@ class MessageList(QListView):
     Signals:
         regenerate_requested: the message id of the answer to make anew.
         compare_requested: that of the answer to compare with the cache off.
-        action_requested: the id of an error card's action.
+        action_requested: the id of an action of an error card or of a note on an answer.
         following_changed: whether the list follows the newest text.
     """
 
@@ -208,6 +208,10 @@ class MessageList(QListView):
                 self.compare_requested.emit(message.id)
             case Target.ACTION:
                 self.action_requested.emit(message.actions[hit.number].id)
+            case Target.SUGGESTION if message.note:
+                self.action_requested.emit(message.note.actions[hit.number].id)
+            case Target.DETAILS:
+                chat_model(index).toggle_note(message.id)
             case Target.TEXT:
                 self._open_selection(index, hit)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import IntEnum
 
 from PySide6.QtCore import (
@@ -16,7 +17,15 @@ from PySide6.QtCore import (
 )
 
 from app.chat.stats_line import plain_text, stats_items
-from app.chat.store import AnswerStats, Chat, ChatMessage, ErrorAction, MessageState, new_id
+from app.chat.store import (
+    AnswerNote,
+    AnswerStats,
+    Chat,
+    ChatMessage,
+    ErrorAction,
+    MessageState,
+    new_id,
+)
 
 
 class ChatRole(IntEnum):
@@ -29,6 +38,7 @@ class ChatRole(IntEnum):
     MESSAGE_ID = Qt.ItemDataRole.UserRole + 5
     REVISION = Qt.ItemDataRole.UserRole + 6
     PROGRESS = Qt.ItemDataRole.UserRole + 7
+    NOTE = Qt.ItemDataRole.UserRole + 8
 
 
 _ROLE_NAMES = {
@@ -39,6 +49,7 @@ _ROLE_NAMES = {
     ChatRole.MESSAGE_ID: b"messageId",
     ChatRole.REVISION: b"revision",
     ChatRole.PROGRESS: b"progress",
+    ChatRole.NOTE: b"note",
 }
 _NO_PARENT = QModelIndex()
 
@@ -122,6 +133,18 @@ class ChatModel(QAbstractListModel):
         row = self._row(message_id)
         self.message(row).progress = text
         self._changed(row, ChatRole.PROGRESS)
+
+    def set_note(self, message_id: str, note: AnswerNote | None) -> None:
+        """Say something under an answer's figures, or nothing."""
+        row = self._row(message_id)
+        self.message(row).note = note
+        self._changed(row, ChatRole.NOTE)
+
+    def toggle_note(self, message_id: str) -> None:
+        """Show or hide the details of what is said under an answer."""
+        note = self.message(self._row(message_id)).note
+        if note is not None:
+            self.set_note(message_id, replace(note, is_open=not note.is_open))
 
     def finish(
         self,
@@ -210,7 +233,7 @@ class ChatModel(QAbstractListModel):
             case Qt.ItemDataRole.ToolTipRole:
                 return message.why if message.role == "divider" else None
             case Qt.ItemDataRole.AccessibleDescriptionRole:
-                return plain_text(stats_items(message.stats, message.state))
+                return _description(message)
             case ChatRole.ROLE:
                 return message.role
             case ChatRole.TEXT:
@@ -225,7 +248,17 @@ class ChatModel(QAbstractListModel):
                 return message.revision
             case ChatRole.PROGRESS:
                 return message.progress
+            case ChatRole.NOTE:
+                return message.note
         return None
+
+
+def _description(message: ChatMessage) -> str:
+    figures, note = plain_text(stats_items(message.stats, message.state)), message.note
+    if note is None:
+        return figures
+    details = note.details if note.is_open else ()
+    return " ".join(_filled(figures, note.headline, note.text, *details))
 
 
 def _filled(*parts: str) -> Iterable[str]:

@@ -11,7 +11,10 @@ from PySide6.QtGui import QFontMetrics, QTextDocument
 
 from app.chat.bubble_layout import (
     CONTROL_PADDING,
+    NOTE_GAP,
     BlockSize,
+    CardSize,
+    Hit,
     RowGeometry,
     Target,
     Widths,
@@ -25,13 +28,14 @@ from app.chat.documents import (
     LiveText,
     bubble_document,
     code_document,
+    headed_document,
     plain_document,
     prose_document,
     text_height,
 )
 from app.chat.markdown import Code, parse_answer
 from app.chat.stats_line import Item, stats_items
-from app.chat.store import ChatMessage
+from app.chat.store import AnswerNote, ChatMessage
 from app.theme import CONTROL_PX, CONVERSATION_PX, LABEL_PX, Theme
 
 DOCUMENT_CACHE_ROWS = 64
@@ -53,12 +57,16 @@ class RenderKey:
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """A document to draw in a theme colour; `code` is what it shows when it is a code card."""
+    """A document to draw in a theme colour; `code` is what it shows when it is a code card.
+
+    `on_card`: whether it stands on a card's ground and not on the window's.
+    """
 
     document: QTextDocument
     color: str = "text"
     code: Code | None = None
     indent: int = 0
+    on_card: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,15 @@ def control_label(target: Target) -> str:
     if target is Target.COMPARE:
         return translate("ChatDelegate", "Compare with the cache off…")
     return translate("ChatDelegate", "Copy")
+
+
+def note_buttons(note: AnswerNote) -> list[tuple[Hit, str]]:
+    """The buttons of a note with their words: what it suggests, and the one for its details."""
+    buttons = [(Hit(Target.SUGGESTION, n), a.label) for n, a in enumerate(note.actions)]
+    if note.details:
+        hide, show = translate("ChatDelegate", "Less"), translate("ChatDelegate", "Figures")
+        buttons.append((Hit(Target.DETAILS), hide if note.is_open else show))
+    return buttons
 
 
 def copied_label() -> str:
@@ -195,21 +212,37 @@ class RowContentCache:
             blocks.append(TextBlock(plain_document(words, font, widths.prose(0)), "muted"))
         sizes = [BlockSize(text_height(b.document), b.code is not None, b.indent) for b in blocks]
         controls = [(t, self._control_width(t)) for t in (Target.REGENERATE, Target.COPY)]
-        geometry = answer_geometry(widths, sizes, self._control_width(Target.COPY_CODE), controls)
+        card: CardSize | None = None
+        if message.note is not None:
+            card, texts = self._note(message.note, widths)
+            blocks += texts
+        copy_width = self._control_width(Target.COPY_CODE)
+        geometry = answer_geometry(widths, sizes, copy_width, controls, card)
         items = tuple(stats_items(message.stats, message.state))
         return RowContent(tuple(blocks), geometry, items)
 
     def _error(self, message: ChatMessage, widths: Widths) -> RowContent:
-        metrics = QFontMetrics(self._theme.font(CONTROL_PX))
-        buttons = [metrics.horizontalAdvance(a.label) + 24 for a in message.actions]
-        width = widths.error_text(buttons)
+        buttons = [self._button_width(action.label) for action in message.actions]
+        width = widths.card_text(buttons)
         what = plain_document(message.text, self._theme.font(CONTROL_PX, bold=True), width)
-        blocks = [TextBlock(what)]
+        blocks = [TextBlock(what, on_card=True)]
         for sentence in filter(None, (message.why, message.next_step)):
             document = plain_document(sentence, self._theme.font(CONTROL_PX), width)
-            blocks.append(TextBlock(document, "muted"))
+            blocks.append(TextBlock(document, "muted", on_card=True))
         heights = [text_height(block.document) for block in blocks]
         return RowContent(tuple(blocks), error_geometry(widths, heights, buttons))
+
+    def _note(self, note: AnswerNote, widths: Widths) -> tuple[CardSize, list[TextBlock]]:
+        buttons = [(hit, self._button_width(label)) for hit, label in note_buttons(note)]
+        width = widths.card_text([each for _, each in buttons])
+        font = self._theme.font(CONTROL_PX)
+        headed = headed_document(note.headline, note.text, font, width)
+        blocks = [TextBlock(headed, on_card=True)]
+        if note.is_open:
+            figures = plain_document("\n".join(note.details), self._theme.font(LABEL_PX + 1), width)
+            blocks.append(TextBlock(figures, "muted", on_card=True))
+        heights = [text_height(block.document) for block in blocks]
+        return CardSize(heights, buttons, NOTE_GAP), blocks
 
     def _notice(self, message: ChatMessage, widths: Widths) -> RowContent:
         font = self._theme.font(LABEL_PX + 1)
@@ -226,6 +259,9 @@ class RowContentCache:
         document.setTextWidth(math.ceil(document.idealWidth()))
         geometry = divider_geometry(widths, int(document.textWidth()), text_height(document))
         return RowContent((TextBlock(document, "muted"),), geometry)
+
+    def _button_width(self, label: str) -> int:
+        return QFontMetrics(self._theme.font(CONTROL_PX)).horizontalAdvance(label) + 24
 
     def _control_width(self, target: Target) -> int:
         metrics = QFontMetrics(self._theme.font(LABEL_PX + 1))

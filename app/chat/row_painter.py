@@ -24,7 +24,13 @@ from app.chat.bubble_layout import (
     Target,
 )
 from app.chat.documents import CARET_WIDTH, caret_rect
-from app.chat.row_content import RowContent, TextBlock, control_label, copied_label
+from app.chat.row_content import (
+    RowContent,
+    TextBlock,
+    control_label,
+    copied_label,
+    note_buttons,
+)
 from app.chat.stats_line import ITEM_GAP, Run, fitting
 from app.chat.store import ChatMessage
 from app.theme import CONTROL_PX, LABEL_PX, Theme
@@ -80,12 +86,13 @@ class RowPainter:
         elif message.state == "streaming" and not message.progress:
             self._caret(caret_rect(content.blocks[-1].document), geometry.blocks[-1].text)
         controls = [(h, r) for h, r in geometry.controls if _is_shown(h, state)]
+        labels = _button_labels(message)
         if geometry.stats:
-            taken = sum(rect.width() for _, rect in controls)
+            taken = sum(rect.width() for hit, rect in controls if hit not in labels)
             self._stats(content, geometry.stats.adjusted(0, 0, -taken, 0))
         for hit, rect in controls:
-            if hit.target is Target.ACTION:
-                self._button(rect, message.actions[hit.number].label, hit == state.hovered)
+            if hit in labels:
+                self._button(rect, labels[hit], hit == state.hovered)
             else:
                 self._control(rect, hit, state)
         if state.focused:
@@ -106,7 +113,9 @@ class RowPainter:
         inside.addRoundedRect(box, CARD_RADIUS, CARD_RADIUS)
         self._painter.setClipPath(inside, Qt.ClipOperation.IntersectClip)
         edge = QRectF(box.topLeft(), QPointF(box.left() + EDGE_WIDTH, box.bottom()))
-        self._painter.fillRect(edge, self._theme.color("stop"))
+        self._painter.fillRect(
+            edge, self._theme.color(message.note.tone if message.note else "stop")
+        )
         self._painter.restore()
 
     def _card(self, box: QRectF) -> None:
@@ -186,7 +195,14 @@ class RowPainter:
         self._painter.drawRoundedRect(ring, 6, 6)
 
 
+def _button_labels(message: ChatMessage) -> dict[Hit, str]:
+    """The words on the buttons of a row's card."""
+    if message.note is not None:
+        return dict(note_buttons(message.note))
+    return {Hit(Target.ACTION, n): each.label for n, each in enumerate(message.actions)}
+
+
 def _is_shown(hit: Hit, state: RowState) -> bool:
-    if hit.target is Target.ACTION:
+    if hit.target in (Target.ACTION, Target.SUGGESTION, Target.DETAILS):
         return True
     return state.active and (hit.target is not Target.REGENERATE or state.can_regenerate)

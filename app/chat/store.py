@@ -48,6 +48,21 @@ class ErrorAction:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerNote:
+    """What is said of an answer under its figures: a headline, a sentence, and what to try.
+
+    `tone` is the theme colour of its edge. `details` are shown when it is open.
+    """
+
+    tone: Literal["prefill", "decode"]
+    headline: str
+    text: str
+    details: tuple[str, ...] = ()
+    actions: tuple[ErrorAction, ...] = ()
+    is_open: bool = False
+
+
 @dataclass(slots=True)
 class ChatMessage:
     """One row of a conversation.
@@ -55,8 +70,8 @@ class ChatMessage:
     `token_ids` are the ids the engine sampled: given back, the next turn re-uses the cache.
     An error row says what happened in `text`, then `why` and `next_step`, and offers `actions`.
     A divider says what the model does not see of the rows above it, and `why`.
-    `progress` stands in place of the text before the first token; `revision` grows with each
-    change of what is shown. Neither is saved.
+    `progress` stands in place of the text before the first token, `note` under an answer's figures;
+    `revision` grows with each change of what is shown. None of them is saved.
     """
 
     id: str
@@ -69,6 +84,7 @@ class ChatMessage:
     next_step: str = ""
     actions: tuple[ErrorAction, ...] = ()
     progress: str = field(default="", compare=False)
+    note: AnswerNote | None = field(default=None, compare=False)
     revision: int = field(default=0, compare=False)
 
 
@@ -174,7 +190,7 @@ def _chat_to_dict(chat: Chat) -> dict[str, Any]:
     document["created_at"] = chat.created_at.isoformat()
     document["updated_at"] = chat.updated_at.isoformat()
     for message in document["messages"]:
-        del message["progress"], message["revision"]
+        del message["progress"], message["note"], message["revision"]
     return document
 
 

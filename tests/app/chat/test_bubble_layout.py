@@ -12,6 +12,7 @@ from PySide6.QtCore import QRect
 from app.chat.bubble_layout import (
     COLUMN_WIDTH,
     BlockSize,
+    CardSize,
     Hit,
     RowGeometry,
     Target,
@@ -104,6 +105,29 @@ def test_an_error_card_holds_its_sentences_and_buttons(
     ]
     for place in _places(geometry):
         assert geometry.frame.contains(place)
+    _assert_apart_and_inside(geometry)
+
+
+@given(
+    _widths,
+    _blocks,
+    st.lists(st.integers(14, 200), min_size=1, max_size=2),
+    st.lists(st.integers(60, 220), max_size=3),
+)
+def test_a_note_is_a_card_below_the_figures(
+    widths: Widths, blocks: list[BlockSize], heights: list[int], buttons: list[int]
+) -> None:
+    """It holds its words and buttons, and touches neither the answer nor the line of figures."""
+    hits = [(Hit(Target.SUGGESTION, number), width) for number, width in enumerate(buttons)]
+    controls = ((Target.REGENERATE, 80), (Target.COPY, 60))
+    geometry = answer_geometry(widths, blocks, 60, controls, CardSize(heights, hits))
+    assert geometry.frame is not None
+    assert geometry.stats is not None
+    assert geometry.frame.top() > geometry.stats.bottom()
+    assert [b.text.height() for b in geometry.blocks[len(blocks) :]] == heights
+    inside = [block.text for block in geometry.blocks[len(blocks) :]]
+    inside += [rect for hit, rect in geometry.controls if hit.target is Target.SUGGESTION]
+    assert all(geometry.frame.contains(place) for place in inside)
     _assert_apart_and_inside(geometry)
 
 

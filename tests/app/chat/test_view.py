@@ -13,8 +13,9 @@ from app.chat import row_content
 from app.chat.bubble_layout import Hit, Target
 from app.chat.message_list import MessageList
 from app.chat.model import ChatModel
+from app.chat.row_menu import row_entries
 from app.chat.selection import SelectionBrowser
-from app.chat.store import AnswerStats, Chat, ErrorAction
+from app.chat.store import AnswerNote, AnswerStats, Chat, ErrorAction
 from app.chat.view import ChatView
 from app.theme import Theme, load_theme
 from engine.events import LoadProgress
@@ -253,6 +254,28 @@ def test_the_menu_of_a_row_offers_all_that_the_mouse_can(view: ChatView, qtbot: 
         compare.trigger()
     assert requested.args == [answer]
     menu.close()
+
+
+def test_a_note_acts_and_opens(view: ChatView, qtbot: QtBot) -> None:
+    """Its buttons ask for what they say; its figures are shown on demand, and by the menu too."""
+    view.model.append_user("Hello")
+    answer = _answer(view, "An answer.")
+    actions = (ErrorAction("try:1", "Try INT8"), ErrorAction("try:2", "Use 2 threads"))
+    view.model.set_note(answer, AnswerNote("decode", "Slow.", "Why.", ("A figure",), actions))
+    with qtbot.waitSignal(view.action_requested) as asked:
+        _click(qtbot, view, 1, Hit(Target.SUGGESTION, 1))
+    assert asked.args == ["try:2"]
+    before = _list(view).visualRect(view.model.index(1)).height()
+    _click(qtbot, view, 1, Hit(Target.DETAILS))
+    note = view.model.message(1).note
+    assert note is not None
+    assert note.is_open
+    qtbot.waitUntil(lambda: _list(view).visualRect(view.model.index(1)).height() > before)
+    content = _list(view).itemDelegate().content(view.model.index(1), 700)  # type: ignore[attr-defined]
+    labels = [label for label, _ in row_entries(view.model.index(1), content, None)]
+    assert labels[:3] == ["Try INT8", "Use 2 threads", "Less"]
+    described = view.model.index(1).data(Qt.ItemDataRole.AccessibleDescriptionRole)
+    assert described.endswith("Slow. Why. A figure")
 
 
 def test_keys_copy_and_scroll(view: ChatView, qtbot: QtBot) -> None:
