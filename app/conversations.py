@@ -61,6 +61,7 @@ class Conversations(QObject):
         activity_changed(): an answer began or ended somewhere.
         context_changed(int used): tokens of the open chat.
         draft_returned(str): a prompt was not accepted; its text goes back to the composer.
+        answered(ChatModel, str message_id, GenerationFinished): an answer is complete.
     """
 
     current_changed = Signal(object)
@@ -68,6 +69,7 @@ class Conversations(QObject):
     activity_changed = Signal()
     context_changed = Signal(int)
     draft_returned = Signal(str)
+    answered = Signal(object, str, object)
 
     def __init__(
         self,
@@ -370,6 +372,7 @@ class Conversations(QObject):
         if event.finish_reason == "context_full":
             policy = self._settings.get(CONTEXT_POLICY)
             tell_context_full(answer.model, self._controller.model, policy)
+        self.answered.emit(answer.model, answer.message_id, event)
         self.activity_changed.emit()
 
     def _on_failed(self, event: GenerationFailed) -> None:

@@ -40,6 +40,8 @@ from app.chat.view import ChatView
 from app.chat_paces import ChatPaces
 from app.context_choice import ContextPolicyMenu
 from app.conversations import Conversations
+from app.diagnosis.diagnoses import ACTION as TRY
+from app.diagnosis.diagnoses import AnswerDiagnoses
 from app.dialogs import pages
 from app.dialogs.text_page import TextPage
 from app.draft_count import DraftCount
@@ -108,6 +110,9 @@ class MainWindow(QMainWindow):
         self.telemetry = TelemetryLink(controller, settings, clock, self)
         store = ChatStore(chats_folder or folders.chats_folder())
         self.conversations = Conversations(controller, store, settings, clock, self)
+        self.diagnoses = AnswerDiagnoses(
+            controller, self.conversations, self.loading, self.telemetry.model, self
+        )
         self._make_parts(theme)
         self._make_menus()
         self._lay_out(theme)
@@ -373,6 +378,8 @@ class MainWindow(QMainWindow):
             self.loading.change({"context_length": int(value)})
         elif name == "new-chat":
             self.conversations.new_chat()
+        elif name == TRY:
+            self.diagnoses.apply(action)
 
     def _on_chat_selected(self, chat_id: str) -> None:
         self.conversations.select(chat_id)
@@ -527,5 +534,6 @@ class MainWindow(QMainWindow):
         self.telemetry.close()
         self.finding.close()
         self.planner.close()
+        self.diagnoses.close()
         self.controller.shutdown()
         super().closeEvent(event)

@@ -115,6 +115,7 @@ def _decoding(program: FakeProgram) -> None:
 def _finished(program: FakeProgram) -> None:
     program.load()
     _ask(program, QUESTION)
+    _wait_for_note(program)
 
 
 def _error(program: FakeProgram) -> None:
@@ -212,6 +213,42 @@ def _filled(program: FakeProgram, policy: ContextPolicy, context: int) -> None:
     settle(100)
 
 
+def _slow_start(program: FakeProgram) -> None:
+    program.load()
+    _ask(program, LONG_QUESTION)
+    _wait_for_note(program)
+
+
+def _slow_stream(program: FakeProgram) -> None:
+    """FP32 on one thread of a slow machine, its figures shown."""
+    config = EngineConfig(MODEL, weight_format="fp32", threads=1)
+    program.window.loading.load(config)
+    wait_until(lambda: program.controller.model is not None)
+    _ask(program, SECOND_QUESTION)
+    _wait_for_note(program)
+    program.window.conversations.current.toggle_note(_messages(program)[-1].id)
+
+
+def _apply_cure(program: FakeProgram) -> None:
+    _slow_stream(program)
+    note = _messages(program)[-1].note
+    assert note is not None
+    before = program.controller.model
+    program.window.chat_view.action_requested.emit(note.actions[0].id)
+    wait_until(lambda: program.controller.model not in (None, before))
+
+
+def _measure_cure(program: FakeProgram) -> None:
+    _apply_cure(program)
+    program.session.script.itl_ms = 33.0
+    _ask(program, "Again, please.")
+    _wait_for_note(program)
+
+
+def _wait_for_note(program: FakeProgram) -> None:
+    wait_until(lambda: _messages(program)[-1].note is not None)
+
+
 def _send(program: FakeProgram, text: str) -> None:
     assert program.window.conversations.send(text)
     program.sample(96.0)
@@ -243,6 +280,8 @@ def _wait_for_tokens(program: FakeProgram, tokens: int) -> None:
 
 ROOMY = Script(available_bytes=21_600_000_000)
 UNMEASURED = Script(is_measured=False, available_bytes=21_600_000_000)
+SLOW_TO_START = Script(answer=SHORT_ANSWER, prefill_tok_s=396.0, matmul_flops=160e9)
+SLOW_TO_STREAM = Script(answer=SHORT_ANSWER, itl_ms=95.0, bandwidth=6e9)
 STATES = (
     State("first-start", "First start", Script(hold_load_at=0.0), _begin_to_load, False),
     State("empty-chat", "Empty chat", Script(), FakeProgram.load),
@@ -273,6 +312,10 @@ STATES = (
     State("roofline-empty", "Roofline before any step", Script(), _roofline_empty),
     State("roofline", "Roofline after an answer", Script(), _roofline),
     State("roofline-live", "Roofline while an answer streams", Script(), _roofline_live),
+    State("slow-start", "Slow to start", SLOW_TO_START, _slow_start),
+    State("slow-stream", "Slow to stream, in figures", SLOW_TO_STREAM, _slow_stream),
+    State("cure-applied", "A suggestion applied", SLOW_TO_STREAM, _apply_cure),
+    State("cure-measured", "Predicted beside measured", SLOW_TO_STREAM, _measure_cure),
     State("context-stop", "Context full: stop", Script(), lambda p: _filled(p, "stop", 240)),
     State(
         "context-drop", "Oldest turns dropped", Script(), lambda p: _filled(p, "drop_turns", 240)

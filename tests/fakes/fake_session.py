@@ -39,7 +39,7 @@ from engine.events import (
     TokenEvent,
 )
 from engine.planner.plan import Planning
-from engine.prediction import ModelSurvey, SpeedPrediction
+from engine.prediction import DeviceSpeed, ModelSurvey, SpeedPrediction
 from engine.session import EngineError
 from tests.fakes.fake_pool import BLOCK_TOKENS, CHUNK, FakePool
 from tests.fakes.figures import (
@@ -70,6 +70,8 @@ class Script:
     load_s: float = 0.9
     available_bytes: int = 6_200_000_000
     is_measured: bool = True  # whether the device's peaks are known
+    bandwidth: float = 20e9  # of those peaks, as is `matmul_flops`
+    matmul_flops: float = 250e9
     notices: tuple[str, ...] = ()
     load_failure: LoadFailed | None = None
     bad_paths: dict[str, EngineError] = field(default_factory=dict)
@@ -171,6 +173,7 @@ class FakeSession:
         if model in self.script.bad_paths:
             raise self.script.bad_paths[model]
         self.planned.append(model)
+        bandwidth = self.script.bandwidth
         loaded = self._loaded
         freed = loaded.weight_bytes + loaded.kv_bytes_reserved if loaded else 0
         return planning(
@@ -178,6 +181,7 @@ class FakeSession:
             threads or 2,
             self.script.available_bytes,
             freed,
+            DeviceSpeed("cpu", self.script.matmul_flops, lambda _: bandwidth),
             is_measured=self.script.is_measured,
         )
 
@@ -492,10 +496,13 @@ class FakeSession:
             tokens,
             seconds * 1e3,
             2 * PARAMETERS * tokens,
-            WEIGHT_BYTES["int8"] + KV_BYTES_PER_TOKEN * tokens,
+            self._loaded_weights() + KV_BYTES_PER_TOKEN * tokens,
             compute * self._random.uniform(0.97, 1.03),
             bandwidth * self._random.uniform(0.98, 1.02),
         )
+
+    def _loaded_weights(self) -> int:
+        return self._loaded.weight_bytes if self._loaded else 0
 
     def _spend(self, seconds: float) -> float:
         self._clock.now_ns += int(seconds * 1e9)

@@ -267,15 +267,22 @@ _PLANNED = {
 _STARTER = _PlannedShape(
     MODEL_NAME, PARAMETERS, 8_192, {None: 30}, 3, 64, 30 * 576, Workspace(7_077_888, 33_792, 9_472)
 )
+SPEED = DeviceSpeed("cpu", 250e9, lambda _: 20e9)
 _BITS = {"as-stored": 16.0, "fp32": 32.0, "bf16": 16.0, "fp16": 16.0, "int8": 8.0, "int4": 4.0}
 LATENT = "DeepSeek-V3.2"
 
 
 def planning(
-    model: str, threads: int, available: int, freed: int, *, is_measured: bool
+    model: str,
+    threads: int,
+    available: int,
+    freed: int,
+    speed: DeviceSpeed = SPEED,
+    *,
+    is_measured: bool,
 ) -> Planning:
     """What the session would read of a model: of a path the starter, else one of three shapes."""
-    speeds = {name: DeviceSpeed("cpu", 250e9, lambda _: 20e9) for name in WEIGHT_BYTES}
+    speeds = dict.fromkeys(WEIGHT_BYTES, speed)
     machine = Machine("CPU", threads, available, freed, speeds if is_measured else {})
     if model == LATENT:
         return Planning(_latent(), machine)

@@ -1,0 +1,1 @@
+"""What is said under an answer about its speed, and the buttons that try to better it."""
