@@ -108,7 +108,7 @@ def outcome(expectation: Expectation, metrics: RequestMetrics) -> Outcome | None
 def _suggestions(facts: AnswerFacts, finding: Finding) -> tuple[Suggestion, ...]:
     if finding.cause in ("queue", "company", "host"):
         return ()  # other formats do not shorten the wait for others, nor the host's own work
-    faster = [*_formats(facts, finding), *_devices(facts, finding)]
+    faster = [*_formats(facts, finding), *_threads(facts, finding), *_devices(facts)]
     faster.sort(key=lambda each: each.gain or 0.0, reverse=True)
     return (*_settings(facts, finding), *faster)[:MAX_SUGGESTIONS]
 
@@ -125,10 +125,10 @@ def _settings(facts: AnswerFacts, finding: Finding) -> Iterator[Suggestion]:
 
 
 def _formats(facts: AnswerFacts, finding: Finding) -> Iterator[Suggestion]:
-    weights = [_weights(facts, finding.phase, each) for each in _SMALLER_WEIGHTS]
+    weights = [_weights(facts, finding, each) for each in _SMALLER_WEIGHTS]
     yield from _gentlest(facts, finding, [each for each in weights if each])
     if finding.phase == "stream":
-        cache = _cache(facts, _SMALLER_KV)
+        cache = _cache(facts, finding, _SMALLER_KV)
         if cache is not None and (cache.gain or 0.0) >= MIN_GAIN:
             yield cache
 
@@ -155,7 +155,8 @@ def _cures(facts: AnswerFacts, finding: Finding, gain: float) -> bool:
     return again is not None and again.verdict != "slow to start"
 
 
-def _weights(facts: AnswerFacts, phase: Phase, name: str) -> Suggestion | None:
+def _weights(facts: AnswerFacts, finding: Finding, name: str) -> Suggestion | None:
+    phase = finding.phase
     work, then = facts.work(), facts.work(weights=name)
     planning = facts.planning
     if work is None or then is None or planning is None or name == facts.wanted.weight_format:
@@ -163,22 +164,21 @@ def _weights(facts: AnswerFacts, phase: Phase, name: str) -> Suggestion | None:
     config = replace(facts.wanted, weight_format=name)
     if not _fits(planning, config, facts):
         return None
-    speeds = planning.machine.speeds
     now = _seconds(facts, phase, planning, facts.wanted.weight_format, work)
-    if now is None or name not in speeds:
-        return None
     seconds = _seconds(facts, phase, planning, name, then)
+    if now is None or seconds is None:
+        return None
     return Suggestion(
         "weight_format",
         name,
-        gain=now / seconds if seconds else None,
+        gain=_gain(finding, now, seconds),
         bytes_ratio=_bytes_ratio(facts, work, then) if phase == "stream" else None,
         perplexity_change=_perplexity_change(facts, name),
         keeps_quality=False,
     )
 
 
-def _cache(facts: AnswerFacts, name: str) -> Suggestion | None:
+def _cache(facts: AnswerFacts, finding: Finding, name: str) -> Suggestion | None:
     work, then, planning = facts.work(), facts.work(kv=name), facts.planning
     if work is None or then is None or planning is None or name == facts.wanted.kv_format:
         return None
@@ -188,31 +188,36 @@ def _cache(facts: AnswerFacts, name: str) -> Suggestion | None:
     if now is None or seconds is None:
         return None
     ratio = _bytes_ratio(facts, work, then)
-    return Suggestion("kv_format", name, now / seconds, ratio, keeps_quality=False)
+    return Suggestion("kv_format", name, _gain(finding, now, seconds), ratio, keeps_quality=False)
 
 
-def _devices(facts: AnswerFacts, finding: Finding) -> Iterator[Suggestion]:
-    if facts.on_gpu:
-        return
-    if any(name.startswith("cuda") for name in facts.devices):
+def _devices(facts: AnswerFacts) -> Iterator[Suggestion]:
+    if not facts.on_gpu and any(name.startswith("cuda") for name in facts.devices):
         yield Suggestion("device", "cuda")
-    unbound, work = facts.unbound, facts.work()
-    if unbound is None or unbound.machine.threads <= facts.metrics.threads:
+
+
+def _threads(facts: AnswerFacts, finding: Finding) -> Iterator[Suggestion]:
+    unbound = facts.unbound
+    if facts.on_gpu or unbound is None or unbound.machine.threads <= facts.metrics.threads:
         return
-    gain = _threads_gain(facts, finding.phase, unbound, work)
+    gain = _threads_gain(facts, finding, unbound)
     if gain is None or gain >= MIN_GAIN:
         yield Suggestion("threads", None, gain)
 
 
-def _threads_gain(
-    facts: AnswerFacts, phase: Phase, unbound: Planning, work: ModelWork | None
-) -> float | None:
+def _threads_gain(facts: AnswerFacts, finding: Finding, unbound: Planning) -> float | None:
+    work, weights = facts.work(), facts.wanted.weight_format
     if work is None or facts.planning is None:
         return None
-    weights = facts.wanted.weight_format
-    now = _seconds(facts, phase, facts.planning, weights, work)
-    then = _seconds(facts, phase, unbound, weights, work)
-    return now / then if now is not None and then is not None else None
+    now = _seconds(facts, finding.phase, facts.planning, weights, work)
+    then = _seconds(facts, finding.phase, unbound, weights, work)
+    return _gain(finding, now, then) if now is not None and then is not None else None
+
+
+def _gain(finding: Finding, now_s: float, then_s: float) -> float:
+    """How many times faster: what passes between a stream's operations stays as it is."""
+    rest = (finding.host_share or 0.0) if finding.phase == "stream" else 0.0
+    return 1 / (rest + (1 - rest) * then_s / now_s)
 
 
 def _seconds(

@@ -44,7 +44,10 @@ def test_gain_of_a_format_is_that_of_the_prediction() -> None:
     assert then.kv_bytes_per_token * 2 == now.kv_bytes_per_token  # "auto" follows the weights
     device = planning().machine.speeds["int8"]
     expected = decode_s(now, device, facts.mean_context) / decode_s(then, device, 450)
-    assert suggested(facts)["weight_format", "int8"].gain == pytest.approx(expected)
+    # A twentieth of the story's stream passes between the operations, and stays.
+    assert suggested(facts)["weight_format", "int8"].gain == pytest.approx(
+        1 / (0.05 + 0.95 / expected)
+    )
 
 
 def test_the_gentlest_cure_is_suggested() -> None:
@@ -72,7 +75,7 @@ def test_more_threads_are_suggested_with_their_gain() -> None:
     one = planning(1, bandwidth=10e9)
     facts = answer("bf16", tokens=200, plan=one, unbound=planning(2, bandwidth=19e9))
     choice = suggested(facts)["threads", None]
-    assert choice.gain == pytest.approx(1.9, rel=0.02)
+    assert choice.gain == pytest.approx(1 / (0.05 + 0.95 / 1.9), rel=0.02)
     assert choice.keeps_quality
 
 
@@ -167,7 +170,7 @@ def test_prediction_beside_measurement() -> None:
     after = answer("int8", tokens=300)
     held = outcome(expectation, after.metrics)
     assert held is not None
-    assert held.measured_tok_s == pytest.approx(expectation.predicted_tok_s, rel=0.05)
+    assert held.measured_tok_s == pytest.approx(expectation.predicted_tok_s, rel=0.15)
 
 
 def test_an_answer_too_short_settles_nothing() -> None:
