@@ -29,6 +29,7 @@ NOTE_GAP = 8  # above a note on an answer, and above its figures
 ROW_GAP = 8  # above and below each row: 16 between two rows
 BLOCK_GAP = 12
 CONTROL_PADDING = 8
+SHORTEST_BESIDE = 400  # px of words that buttons may stand beside; fewer make a ragged column
 RULE_GAP, SHORTEST_RULE = 12, 24
 
 
@@ -145,7 +146,7 @@ class Widths:
         """The width of a card's sentences beside its `buttons`, or above them when narrow."""
         inner = self.column.width() - 2 * CARD_PADDING
         beside = inner - _buttons_width(buttons) - CARD_PADDING
-        return beside if buttons and beside >= 280 else max(1, inner)
+        return beside if buttons and beside >= SHORTEST_BESIDE else max(1, inner)
 
 
 def bubble_geometry(widths: Widths, text_width: int, text_height: int) -> RowGeometry:
