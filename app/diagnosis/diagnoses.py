@@ -97,6 +97,11 @@ class AnswerDiagnoses(QObject):
             self._say(told, AnswerNote(_tone(told.diagnosis), headline, text))
         self._loading.change({suggestion.field: suggestion.value})
 
+    def of(self, model: ChatModel) -> Diagnosis | None:
+        """What was said of the chat's newest answer; None while nothing was."""
+        told = self._told.get(model.chat.id)
+        return told.diagnosis if told else None
+
     def close(self) -> None:
         """End the thread."""
         self._plans.close()

@@ -99,15 +99,16 @@ def measure(args: argparse.Namespace, folder: Path) -> int:
     return 0 if ratio >= 1.0 and over <= MAX_OVER_FINAL_BYTES else 1
 
 
-def write_checkpoint(folder: Path) -> Path:
-    """The random checkpoint, written once, a shard at a time."""
+def write_checkpoint(folder: Path, **changed: int) -> Path:
+    """The random checkpoint, written once, a shard at a time; fields of CONFIG may be `changed`."""
+    config = CONFIG | changed
     if (folder / "model.safetensors.index.json").exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG, indent=2))
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TOKENIZER / name, folder)
-    shapes = expected_tensors(read_hf_config(CONFIG, folder / "config.json")[1])
+    shapes = expected_tensors(read_hf_config(config, folder / "config.json")[1])
     generator = torch.Generator().manual_seed(0)
     parts: list[dict[str, tuple[int, ...]]] = [{}]
     filled = 0
