@@ -1,0 +1,1 @@
+"""What happens in an answer, told step by step beside the panels, for learners."""
