@@ -178,6 +178,14 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                 tip=QT_TRANSLATE_NOOP("Actions", "Who has which block of the KV cache"),
             ),
             ActionSpec(
+                "view.explain",
+                QT_TRANSLATE_NOOP("Actions", "&Explain what happens"),
+                checkable=True,
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "Tell each step of an answer beside the panels, with its figures"
+                ),
+            ),
+            ActionSpec(
                 "view.roofline",
                 QT_TRANSLATE_NOOP("Actions", "R&oofline…"),
                 ("Ctrl+Shift+L",),

@@ -47,6 +47,8 @@ from app.dialogs.text_page import TextPage
 from app.draft_count import DraftCount
 from app.engine_display import EngineDisplay, EngineWidgets
 from app.engine_link.controller import EngineController
+from app.explained.anchors import Anchors
+from app.explained.opening import Explanations
 from app.file_actions import FileActions
 from app.model_library.finding import ModelFinding
 from app.model_loading import ModelLoading
@@ -59,6 +61,7 @@ from app.sampling import SAMPLING_SETTINGS
 from app.sampling_popover import SamplingPopover
 from app.settings.schema import (
     CONTEXT_POLICY,
+    EXPLAIN,
     RECENT_MODELS,
     SHOW_BLOCKS,
     SHOW_CHATS,
@@ -121,6 +124,7 @@ class MainWindow(QMainWindow):
         self._connect_rest()
         self._restore()
         self._show_chat(self.conversations.current)
+        self._explain()
         self.display.show_model()
 
     # --- what others call -----------------------------------------------------------------
@@ -254,6 +258,7 @@ class MainWindow(QMainWindow):
             "view.chats": self._want_chats,
             "view.telemetry": self._want_panels,
             "view.blocks": lambda on: self._settings.set(SHOW_BLOCKS, on),
+            "view.explain": lambda on: self._settings.set(EXPLAIN, on),
             "view.roofline": self.roofline.open,
             "view.follow": self.panel.plots.follow,
             "view.larger": self.view_choices.larger,
@@ -356,6 +361,19 @@ class MainWindow(QMainWindow):
         self.status.notice_requested.connect(self._show_notices)
         self.telemetry.recording_changed.connect(self._on_recording_changed)
         self.telemetry.watch_painting(self.chat_view.findChildren(MessageList)[0].viewport())
+
+    def _explain(self) -> None:
+        messages = self.chat_view.findChildren(MessageList)[0]
+        self.explained = Explanations(
+            self,
+            self._appearance,
+            self._settings,
+            self.telemetry.model,
+            self.controller.events_received,
+            Anchors(self.panel, self.strip, messages),
+        )
+        self.explained.keep_checked(self.actions_table["view.explain"])
+        self.explained.offer_in(self.chat_view.empty_state, self.conversations.request_sent)
 
     # --- chats ----------------------------------------------------------------------------
 

@@ -16,9 +16,11 @@ class EmptyState(QWidget):
 
     Signals:
         example_chosen: the text of the example that was clicked.
+        offer_taken: the line under the examples was clicked.
     """
 
     example_chosen = Signal(str)
+    offer_taken = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -30,6 +32,11 @@ class EmptyState(QWidget):
         )
         self._name.setTextFormat(Qt.TextFormat.PlainText)
         self._buttons = [QPushButton(text) for text in self._examples()]
+        self._offer = QPushButton()
+        self._offer.setProperty("kind", "status")
+        self._offer.setCursor(Qt.CursorShape.PointingHandCursor)
+        self._offer.clicked.connect(self.offer_taken)
+        self._offer.hide()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(28, 28, 28, 28)
         layout.setSpacing(8)
@@ -38,6 +45,8 @@ class EmptyState(QWidget):
         layout.addWidget(self._sentence)
         layout.addSpacing(16)
         layout.addLayout(self._button_column())
+        layout.addSpacing(8)
+        layout.addWidget(self._offer, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addStretch(3)
         self.set_model_name("")
         self.set_theme(theme)
@@ -45,6 +54,11 @@ class EmptyState(QWidget):
     def set_model_name(self, name: str) -> None:
         """Say which model answers; empty when none is loaded."""
         self._name.setText(name or self.tr("No model loaded"))
+
+    def set_offer(self, text: str) -> None:
+        """Offer something in a quiet line under the examples; empty for nothing."""
+        self._offer.setText(text)
+        self._offer.setVisible(bool(text))
 
     def set_theme(self, theme: Theme) -> None:
         """Draw with other colours or sizes."""

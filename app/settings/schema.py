@@ -131,6 +131,20 @@ SHOW_TELEMETRY: Setting[bool] = Setting(
 SHOW_BLOCKS: Setting[bool] = Setting(
     "show_blocks", bool, True, "Block map", "Shown under the plots where there is room."
 )
+EXPLAIN: Setting[bool] = Setting(
+    "explain", bool, False, "Explain what happens", "Tells each step of an answer by the panels."
+)
+EXPLAIN_LANGUAGE: Setting[str] = Setting(
+    "explain_language",
+    str,
+    "system",
+    "Language of the explanations",
+    "English or simplified Chinese; system follows the desktop.",
+    choices=("system", "en", "zh"),
+)
+EXPLAIN_OFFERED: Setting[bool] = Setting(
+    "explain_offered", bool, False, "Explanations offered", "An empty chat offers them only once."
+)
 RECORD: Setting[bool] = Setting(
     "record", bool, False, "Record metrics continuously", "Writes CSV tables as answers end."
 )
@@ -163,6 +177,9 @@ SCHEMA: tuple[Setting[Any], ...] = (
     SHOW_CHATS,
     SHOW_TELEMETRY,
     SHOW_BLOCKS,
+    EXPLAIN,
+    EXPLAIN_LANGUAGE,
+    EXPLAIN_OFFERED,
     RECORD,
     RECORD_FOLDER,
 )
