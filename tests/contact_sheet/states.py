@@ -13,10 +13,12 @@ from PySide6.QtWidgets import QApplication
 from app import folders
 from app.appearance import ThemeChoice
 from app.chat.store import Chat, ChatMessage, ChatStore, new_id
+from app.explained.story import Step
 from app.settings.schema import CONTEXT_POLICY
 from engine.config import ContextPolicy, EngineConfig
 from engine.session import EngineError
-from tests.contact_sheet import finding, planning
+from tests.contact_sheet import explained, finding, planning
+from tests.contact_sheet.explained import at_step
 from tests.fakes.fake_session import Script
 from tests.fakes.window import MODEL, FakeProgram, settle, wait_until
 
@@ -280,6 +282,7 @@ def _wait_for_tokens(program: FakeProgram, tokens: int) -> None:
 
 ROOMY = Script(available_bytes=21_600_000_000)
 UNMEASURED = Script(is_measured=False, available_bytes=21_600_000_000)
+PLAIN = Script(prefill_tok_s=700.0)
 SLOW_TO_START = Script(answer=SHORT_ANSWER, prefill_tok_s=396.0, matmul_flops=160e9)
 SLOW_TO_STREAM = Script(answer=SHORT_ANSWER, itl_ms=95.0, bandwidth=6e9)
 STATES = (
@@ -321,5 +324,12 @@ STATES = (
         "context-drop", "Oldest turns dropped", Script(), lambda p: _filled(p, "drop_turns", 240)
     ),
     State("context-slide", "Sliding window", Script(), lambda p: _filled(p, "slide", 256)),
+    State("explained-prefill", "Explained: prefill", PLAIN, at_step(Step.PREFILL, "en")),
+    State("explained-decode", "Explained: decode", PLAIN, at_step(Step.DECODE, "en")),
+    State("explained-text", "Explained: text", PLAIN, at_step(Step.DETOKENIZE, "en")),
+    State("explained-prefill-zh", "讲解：预填充", PLAIN, at_step(Step.PREFILL, "zh")),
+    State("explained-decode-zh", "讲解：解码", PLAIN, at_step(Step.DECODE, "zh")),
+    State("explained-text-zh", "讲解：还原", PLAIN, at_step(Step.DETOKENIZE, "zh")),
+    State("explained-cached", "Explained: a cached prefix", PLAIN, explained.cached),
     State("two-chats", "Two chats generating", Script(hold_decode_at=30), _two_chats),
 )
