@@ -65,14 +65,14 @@ class Anchors:
         """Whether the card stands in the panel."""
         return self.panel.isAncestorOf(place)
 
-    def region(self, step: Step, story: Story) -> tuple[QWidget, QRect] | None:
-        """What a step speaks of: a widget, and the part of it in its own coordinates."""
-        if step == Step.TOKENIZE and (row := self._row("user")) is not None:
+    def region(self, step: Step, story: Story, window: QWidget) -> tuple[QWidget, QRect] | None:
+        """What a step speaks of: a widget of `window`, and the part of it in its coordinates."""
+        if step == Step.TOKENIZE and (row := self._row("user", window)) is not None:
             return row
-        if step == Step.DETOKENIZE and (row := self._row("assistant")) is not None:
+        if step == Step.DETOKENIZE and (row := self._row("assistant", window)) is not None:
             return row
         part = self._part(step, story)
-        if part is None or not part.isVisible():
+        if part is None or not part.isVisible() or part.window() is not window:
             return None
         # The panel's parts end right of what they draw; close below a plot stands the time axis.
         right = _GAP - RIGHT_MARGIN if self.panel.isAncestorOf(part) else _GAP
@@ -109,11 +109,11 @@ class Anchors:
             Step.DETOKENIZE: panel.plots.itl,
         }[step]
 
-    def _row(self, role: str) -> tuple[QWidget, QRect] | None:
+    def _row(self, role: str, window: QWidget) -> tuple[QWidget, QRect] | None:
         """The newest message of the person or the model, as far as it is in view."""
         view = self.conversation
-        if view is None or not view.isVisible():
-            return None
+        if view is None or not view.isVisible() or view.window() is not window:
+            return None  # nothing can be drawn between two windows, where the panels float
         model = view.model()
         rows = (model.index(row, 0) for row in reversed(range(model.rowCount())))
         index = next((each for each in rows if each.data(ChatRole.ROLE) == role), None)

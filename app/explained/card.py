@@ -29,6 +29,8 @@ _PADDING = (12, 8, 8, 8)
 _SPACING, _LINE = 4, 1
 _ICON_PX = 12
 _DOT_PX, _DOT_PITCH = 5, 10
+_PARAGRAPH_GAP = 4
+_WRAP = int(Qt.TextFlag.TextWordWrap)
 
 # What a step is about has that meaning's colour, as everywhere.
 STEP_COLORS: dict[Step, str] = {
@@ -84,10 +86,56 @@ class StepDots(QWidget):
             painter.drawEllipse(left, (self.height() - size) // 2, size, size)
 
 
+class Paragraphs(QWidget):
+    """Text that changes with the figures in it, drawn in lines as wide as there is room.
+
+    A label would have the panels laid out and drawn anew at each change: 5 ms, against 1.
+    """
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self.text = ""
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.set_theme(theme)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Take another colour set or scale."""
+        self._theme = theme
+        self.setFont(theme.font(BODY_PX))
+        self.update()
+
+    def set_text(self, text: str) -> None:
+        """Say something else in the same room."""
+        if text != self.text:
+            self.text = text
+            self.update()
+
+    def height_of(self, text: str, width: int) -> int:
+        """What a text takes at this width."""
+        heights = [self._place(part, width, 0).height() for part in text.split("\n")]
+        return sum(heights) + round(_PARAGRAPH_GAP * self._theme.scale) * (len(heights) - 1)
+
+    def _place(self, paragraph: str, width: int, top: int) -> QRect:
+        room = QRect(0, top, max(1, width), 10_000)
+        return self.fontMetrics().boundingRect(room, _WRAP, paragraph)
+
+    # Qt overrides
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setPen(self._theme.color("text"))
+        top = 0
+        for paragraph in self.text.split("\n"):
+            place = self._place(paragraph, self.width(), top)
+            painter.drawText(QRect(0, top, self.width(), place.height()), _WRAP, paragraph)
+            top += place.height() + round(_PARAGRAPH_GAP * self._theme.scale)
+
+
 class StepCard(QFrame):
     """Shows what it is given and says what the person pressed.
 
-    It is as high as the longest of the steps needs, so that nothing moves from step to step.
+    It is as high as the longest of the steps needs, so that nothing moves from step to step, and
+    does not get lower while figures change.
     Left, Right and Esc work while the focus is in it.
 
     Signals:
@@ -107,9 +155,7 @@ class StepCard(QFrame):
         self._theme = theme
         self._bodies: tuple[str, ...] = ()
         self._title = _label()
-        self._body = _label()
-        self._body.setWordWrap(True)
-        self._body.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
+        self._body = Paragraphs(theme)
         self._dots = StepDots(theme)
         self._place = _label()
         self._language = self._button("icon", self.language_pressed)
@@ -125,7 +171,7 @@ class StepCard(QFrame):
     @property
     def body(self) -> str:
         """What is told now."""
-        return self._body.text()
+        return self._body.text
 
     @property
     def title(self) -> str:
@@ -184,7 +230,7 @@ class StepCard(QFrame):
         """Take another colour set or scale."""
         self._theme = theme
         self._title.setFont(theme.font(CONTROL_PX, bold=True))
-        self._body.setFont(theme.font(BODY_PX))
+        self._body.set_theme(theme)
         self._place.setFont(theme.font(FOOT_PX))
         for button in (self._language, self._follow, self._back, self._next):
             button.setFont(theme.font(FOOT_PX))
@@ -225,15 +271,15 @@ class StepCard(QFrame):
 
     def _tell(self, explanation: Explanation, bodies: tuple[str, ...]) -> None:
         self._title.setText(explanation.title)
-        self._body.setText(explanation.body)
+        self._body.set_text(explanation.body)
         self.setAccessibleDescription(f"{explanation.title}. {explanation.body}")
         if bodies != self._bodies:
             self._bodies = bodies
-            self._fit_body()
+            self._fit_body(self._body.height())
 
-    def _fit_body(self) -> None:
-        # Its own width: the label's is set only after this card was resized.
-        height = self._body_height(self._body_width(self.width()))
+    def _fit_body(self, least: int = 0) -> None:
+        # Its own width: that of the text is set only after this card was resized.
+        height = max(least, self._body_height(self._body_width(self.width())))
         if height != self._body.height():
             self._body.setFixedHeight(height)
 
@@ -242,10 +288,7 @@ class StepCard(QFrame):
         return width - left - right - 2 * _LINE
 
     def _body_height(self, width: int) -> int:
-        room = QRect(0, 0, max(1, width), 10_000)
-        wrap = int(Qt.TextFlag.TextWordWrap)
-        metrics = self._body.fontMetrics()
-        heights = (metrics.boundingRect(room, wrap, body).height() for body in self._bodies)
+        heights = (self._body.height_of(body, width) for body in self._bodies)
         return max(heights, default=0) + 2
 
     def _title_height(self) -> int:

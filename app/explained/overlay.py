@@ -112,9 +112,9 @@ class Overlay(QObject):
 
     def arrange(self) -> None:
         """Put the card where there is room, and tie it to what it speaks of."""
-        self.pointer.move_over(self._anchors.panel.window())
         self._anchors.put(self._place, self.card.height_at(self._anchors.width_in_panel))
         self._fit_low_window()
+        self.pointer.move_over(self.card.window())
         self._point()
 
     # --- following ------------------------------------------------------------------------
@@ -194,14 +194,11 @@ class Overlay(QObject):
 
     def _point(self) -> None:
         reading, window = self._reading, self.pointer.over
-        found = self._anchors.region(reading.shown, reading.story) if reading else None
+        found = self._anchors.region(reading.shown, reading.story, window) if reading else None
         if reading is None or found is None or not self.card.isVisible():
             self.pointer.hide()
             return
         widget, part = found
-        if widget.window() is not window or self.card.window() is not window:
-            self.pointer.hide()  # the panels float: nothing can be drawn between two windows
-            return
         region = QRect(widget.mapTo(window, part.topLeft()), part.size())
         card = QRect(self.card.mapTo(window, QPoint(0, 0)), self.card.size())
         line = leader(card, region, self._anchors.lane(widget, window))

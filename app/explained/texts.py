@@ -96,9 +96,9 @@ TEXTS: dict[str, Words] = {
         "{prompt} 个词元中有 {cached} 个已在缓存中（来自开头相同的提示词），无需重新计算。",
     ),
     "prefill_parallel": Words(
-        "Tokens that are computed together share each weight that is read, so arithmetic, not "
-        "memory, usually sets the pace.",
-        "一起计算的词元共用每次读到的权重，因此速度通常取决于算力，而不是内存。",
+        "Tokens that are computed together share each weight that is read, so with a long prompt "
+        "arithmetic, not memory, sets the pace.",
+        "一起计算的词元共用每次读到的权重，因此提示词较长时，速度取决于算力，而不是内存。",
     ),
     "prefill_cache": Words(
         "Every layer keeps a key and a value of each token it may look back at: the cache then "

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from app.appearance import Appearance
 from app.explained.anchors import Anchors
-from app.explained.card import StepCard
+from app.explained.card import Paragraphs, StepCard
 from app.explained.explanation import explain
 from app.explained.overlay import Overlay
 from app.explained.pointer import leader
@@ -29,6 +29,8 @@ from tests.app.explained.test_texts import variants
 from tests.app.telemetry.story import Clock, Story
 from tests.fakes.fake_session import Script
 from tests.fakes.window import FakeProgram, settle, wait_until
+
+pytestmark = pytest.mark.qt_log_ignore(r"propagateSizeHints|raise\(\)")
 
 SIGNAL = "2events_played(PyObject)"
 QUESTION = "Why is the first token slow and the rest fast?"
@@ -127,9 +129,10 @@ def test_every_text_fits_into_the_narrowest_panel(
             card.layout().activate()
             for button in card.findChildren(QPushButton):
                 assert button.isHidden() or button.sizeHint().width() <= button.width() + 1
-            title, body = card.findChildren(QLabel)[:2]
+            title = card.findChildren(QLabel)[0]
+            body = card.findChildren(Paragraphs)[0]
             assert title.sizeHint().width() <= title.width() + 1, title.text()
-            assert body.heightForWidth(body.width()) <= body.height(), body.text()
+            assert body.height_of(body.text, body.width()) <= body.height(), body.text
 
 
 def test_the_card_keeps_its_height_from_step_to_step(
@@ -325,6 +328,20 @@ def test_it_follows_the_window_folding_and_growing(make_program: MakeProgram) ->
     wait_until(lambda: window.panel.isAncestorOf(overlay.card))
     program.appearance.choose("dark", 1.0)
     wait_until(overlay.pointer.isVisible)
+
+
+def test_it_goes_with_panels_that_float(make_program: MakeProgram) -> None:
+    """The line is drawn over the window that the card is in; what is elsewhere has a stand-in."""
+    program = running(make_program)
+    overlay, window = overlay_of(program), program.window
+    window.parts.dock.setFloating(True)
+    wait_until(lambda: overlay.pointer.over is window.parts.dock)
+    turn_to(overlay, Step.DETOKENIZE)
+    assert overlay.pointer.isVisible()
+    itl = window.panel.plots.itl
+    assert overlay.pointer.region.contains(itl.mapTo(window.parts.dock, itl.rect().center()))
+    window.parts.dock.setFloating(False)
+    wait_until(lambda: overlay.pointer.over is window)
 
 
 def test_the_text_of_the_answer_is_pointed_at(make_program: MakeProgram) -> None:
