@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QLocale, QObject, SignalInstance
+from PySide6.QtCore import QLocale, QObject, Signal, SignalInstance
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QWidget
 
@@ -23,6 +23,8 @@ class Explanations(QObject):
     `events` is a signal of lists of engine events, of the engine or of a player; `model` is what
     the panels of `anchors` show.
     """
+
+    _switched_on = Signal()
 
     def __init__(
         self,
@@ -56,18 +58,16 @@ class Explanations(QObject):
         if self._settings.get(EXPLAIN_OFFERED) or self._settings.get(EXPLAIN):
             return
         empty_state.set_offer(say("offer", self._language()))
+        empty_state.offer_taken.connect(lambda: self._settings.set(EXPLAIN, True))
 
         def end() -> None:
             sent.disconnect(end)
+            self._switched_on.disconnect(end)
             empty_state.set_offer("")
             self._settings.set(EXPLAIN_OFFERED, True)
 
-        def take() -> None:
-            self._settings.set(EXPLAIN, True)
-            end()
-
         sent.connect(end)
-        empty_state.offer_taken.connect(take)
+        self._switched_on.connect(end)
 
     def _language(self) -> Language:
         chosen = self._settings.get(EXPLAIN_LANGUAGE)
@@ -90,6 +90,7 @@ class Explanations(QObject):
             self._overlay.language_chosen.connect(
                 lambda language: self._settings.set(EXPLAIN_LANGUAGE, language)
             )
+            self._switched_on.emit()
         elif not wanted and self._overlay is not None:
             self._overlay.close()
             self._overlay = None

@@ -8,7 +8,8 @@ from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QTimer, Signal, Signa
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.explained.anchors import Anchors
-from app.explained.card import STEP_COLORS, StepCard
+from app.explained.card import StepCard
+from app.explained.card_parts import STEP_COLORS
 from app.explained.explanation import explain, welcome
 from app.explained.pointer import Pointer, leader
 from app.explained.reading import Reading, reading_s

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from PySide6.QtCore import QObject, QPoint, QRect, Qt, Signal
+from PySide6.QtCore import QLocale, QObject, QPoint, QRect, Qt, Signal
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.appearance import Appearance
+from app.engine_link.controller import EngineState
 from app.explained.anchors import Anchors
-from app.explained.card import Paragraphs, StepCard
+from app.explained.card import StepCard
+from app.explained.card_parts import Paragraphs
 from app.explained.explanation import explain
 from app.explained.overlay import Overlay
 from app.explained.pointer import leader
@@ -246,6 +248,28 @@ def test_closing_leaves_nothing_behind(
 # --- in the window ----------------------------------------------------------------------------
 
 
+def test_esc_in_the_card_does_not_stop_the_answer(make_program: MakeProgram) -> None:
+    """Esc is the window's Stop, except where the focus is in the card."""
+    program = running(make_program)
+    button = overlay_of(program).card.findChildren(QPushButton)[-1]
+    button.setFocus()
+    QTest.keyClick(button, Qt.Key.Key_Escape)
+    assert program.window.explained.overlay is None
+    request = program.controller.active_requests[0]
+    assert program.controller.phase(request) is EngineState.DECODING
+
+
+@pytest.mark.parametrize(("system", "title"), [("zh_CN", "一次回答"), ("de_DE", "What happens")])
+def test_the_first_language_is_the_desktops(
+    make_program: MakeProgram, monkeypatch: pytest.MonkeyPatch, system: str, title: str
+) -> None:
+    """Chinese on a Chinese desktop, English on any other."""
+    monkeypatch.setattr(QLocale, "system", lambda: QLocale(system))
+    program = make_program()
+    program.settings.set(EXPLAIN, True)
+    assert overlay_of(program).card.title.startswith(title)
+
+
 def test_off_nothing_is_there(make_program: MakeProgram) -> None:
     """Switched off, which it is at first, there is neither card nor listener."""
     program = make_program()
@@ -284,6 +308,15 @@ def test_offered_once_in_an_empty_chat(make_program: MakeProgram) -> None:
     assert program.settings.get(EXPLAIN)
     assert program.settings.get(EXPLAIN_OFFERED)
     assert not offers[0].isVisible()
+
+
+def test_the_offer_goes_when_the_menu_was_faster(make_program: MakeProgram) -> None:
+    """What is on already is not offered."""
+    program = make_program()
+    program.load()
+    program.settings.set(EXPLAIN, True)
+    offered = program.window.chat_view.empty_state.findChildren(QPushButton)[-1]
+    assert not offered.isVisible()
 
 
 def test_an_offer_passed_by_is_not_made_again(make_program: MakeProgram) -> None:

@@ -61,6 +61,16 @@ def test_no_further_than_the_engine() -> None:
     assert (reading.shown, reading.can_go_on, reading.can_go_back) == (Step.TOKENIZE, False, False)
 
 
+def test_goes_on_to_the_end_after_the_answer() -> None:
+    """A fast answer ends before it was read; its story is told to the end all the same."""
+    reading = Reading(decoding())
+    reading.story.ending = "stop"
+    for _ in Step:
+        reading.was_read = True
+        reading.advance()
+    assert reading.shown is Step.DETOKENIZE
+
+
 def test_an_answer_that_ended_is_turned_by_hand() -> None:
     """Nothing moves by itself where nothing happens any more."""
     story = decoding()
