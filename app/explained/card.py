@@ -108,8 +108,9 @@ class StepCard(QFrame):
         self._next.setEnabled(reading.can_go_on)
 
     def set_compact(self, compact: bool) -> None:
-        """Leave out the sentences, where there is no room for them."""
+        """Leave the sentences to a tooltip, where there is no room for them."""
         self._body.setVisible(not compact)
+        self.setToolTip(self._body.text if compact else "")
 
     def height_at(self, width: int) -> int:
         """What it takes at this width with its sentences."""

@@ -12,6 +12,7 @@ from app.theme import Theme
 BODY_PX = 12.5
 _DOT_PX, _DOT_PITCH = 5, 10
 _PARAGRAPH_GAP = 4
+_MOST_KEPT = 200  # heights
 _WRAP = int(Qt.TextFlag.TextWordWrap)
 
 # What a step is about has that meaning's colour, as everywhere.
@@ -77,6 +78,7 @@ class Paragraphs(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self.text = ""
+        self._heights: dict[tuple[str, int], int] = {}
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.set_theme(theme)
 
@@ -84,6 +86,7 @@ class Paragraphs(QWidget):
         """Take another colour set or scale."""
         self._theme = theme
         self.setFont(theme.font(BODY_PX))
+        self._heights.clear()
         self.update()
 
     def set_text(self, text: str) -> None:
@@ -94,12 +97,19 @@ class Paragraphs(QWidget):
 
     def height_of(self, text: str, width: int) -> int:
         """What a text takes at this width."""
-        heights = [self._place(part, width, 0).height() for part in text.split("\n")]
+        paragraphs = text.split("\n")
+        heights = [self._paragraph_height(paragraph, width) for paragraph in paragraphs]
         return sum(heights) + round(_PARAGRAPH_GAP * self._theme.scale) * (len(heights) - 1)
 
-    def _place(self, paragraph: str, width: int, top: int) -> QRect:
-        room = QRect(0, top, max(1, width), 10_000)
-        return self.fontMetrics().boundingRect(room, _WRAP, paragraph)
+    def _paragraph_height(self, paragraph: str, width: int) -> int:
+        key = (paragraph, width)
+        if key not in self._heights:
+            # Most paragraphs stay as they are while an answer runs; those with figures come anew.
+            if len(self._heights) >= _MOST_KEPT:
+                self._heights.clear()
+            room = QRect(0, 0, max(1, width), 10_000)
+            self._heights[key] = self.fontMetrics().boundingRect(room, _WRAP, paragraph).height()
+        return self._heights[key]
 
     # Qt overrides
 
@@ -108,6 +118,6 @@ class Paragraphs(QWidget):
         painter.setPen(self._theme.color("text"))
         top = 0
         for paragraph in self.text.split("\n"):
-            place = self._place(paragraph, self.width(), top)
-            painter.drawText(QRect(0, top, self.width(), place.height()), _WRAP, paragraph)
-            top += place.height() + round(_PARAGRAPH_GAP * self._theme.scale)
+            height = self._paragraph_height(paragraph, self.width())
+            painter.drawText(QRect(0, top, self.width(), height), _WRAP, paragraph)
+            top += height + round(_PARAGRAPH_GAP * self._theme.scale)

@@ -53,11 +53,14 @@ class Pointer(QWidget):
 
     def point(self, region: QRect, line: list[QPoint], token: str) -> None:
         """Outline `region` and draw `line`, both in the window's coordinates."""
-        if (region, line, token) != (self._region, self._line, self._token):
-            self._region, self._line, self._token = region, line, token
-            self.update()
-        self.setGeometry(QRect(QPoint(0, 0), self._window.size()))
+        place = QRect(QPoint(0, 0), self._window.size())
+        told = (region, line, token, place)
+        if told == (self._region, self._line, self._token, self.geometry()) and self.isVisible():
+            return
+        self._region, self._line, self._token = region, line, token
+        self.setGeometry(place)
         self.setMask(self._drawn())
+        self.update()
         self.show()
         self.raise_()
 
