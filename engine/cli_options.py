@@ -119,3 +119,11 @@ def checked(field: str, convert: Callable[[str], str | int] = int) -> Callable[[
         return value
 
     return parse
+
+
+def positive(text: str) -> int:
+    """An argparse type: a whole number from 1 up."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value

@@ -17,7 +17,7 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-from engine.cli_options import add_common_options, checked, config_from
+from engine.cli_options import add_common_options, checked, config_from, positive
 from engine.config import WEIGHT_FORMATS
 from engine.json_lines import JsonLines, add_progress_option
 from engine.paths import quality_file
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--stride",
-        type=_positive,
+        type=positive,
         metavar="TOKENS",
         help="from one window to the next (default: half a window)",
     )
@@ -136,10 +136,3 @@ def _table(result: Quality) -> str:
             f"{100 * result.top1_agreement:.2f} %"
         )
     return "\n".join(lines) + "\n"
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value

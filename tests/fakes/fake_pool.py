@@ -15,10 +15,12 @@ CHUNK = 512
 class FakePool:
     """A full cache group of `tokens`, and a group for each of `windows` beside it."""
 
-    def __init__(self, tokens: int, windows: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, tokens: int, windows: tuple[int, ...] = (), *, prefix_caching: bool = True
+    ) -> None:
         specs = [PoolSpec(tokens // BLOCK_TOKENS)]
         specs += [PoolSpec((window + CHUNK) // BLOCK_TOKENS + 1, window) for window in windows]
-        self._blocks = BlockManager(specs, BLOCK_TOKENS, prefix_caching=True)
+        self._blocks = BlockManager(specs, BLOCK_TOKENS, prefix_caching=prefix_caching)
         self._sequences: dict[str, Sequence] = {}
 
     def admit(self, request: GenerationRequest, prompt_ids: list[int]) -> int:

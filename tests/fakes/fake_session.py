@@ -67,6 +67,8 @@ class Script:
     answer: str = ANSWER
     prefill_tok_s: float = 2_050.0
     itl_ms: float = 7.2
+    itl_ms_as: dict[str, float] = field(default_factory=dict)  # by weight format, before `itl_ms`
+    is_even: bool = False  # every step takes exactly its time
     load_s: float = 0.9
     available_bytes: int = 6_200_000_000
     is_measured: bool = True  # whether the device's peaks are known
@@ -303,7 +305,9 @@ class FakeSession:
                 memory,
             )
             return
-        self._pool = FakePool(config.context_length or 0, self.script.windows)
+        self._pool = FakePool(
+            config.context_length or 0, self.script.windows, prefix_caching=config.prefix_caching
+        )
         self._map_told_ns = 0
         loaded = loaded_model(
             config,
@@ -373,10 +377,11 @@ class FakeSession:
         if self._held(hold is not None and done >= hold * to_do):
             return []
         chunk = min(CHUNK, running.prompt_tokens - running.prefilled)
-        seconds = self._spend(chunk / self.script.prefill_tok_s * self._random.uniform(0.97, 1.03))
+        noise = 1.0 if self.script.is_even else self._random.uniform(0.97, 1.03)
+        seconds = self._spend(chunk / self.script.prefill_tok_s * noise)
         running.prefilled += chunk
         self._pool.advance(running.request.request_id, running.prefilled)
-        kv = _kv_bytes(running)
+        kv = self._kv_bytes(running)
         request_id, send = running.request.request_id, running.t_send_ns
         step = self._stats("prefill", chunk, seconds)
         events: list[Event] = [
@@ -415,13 +420,13 @@ class FakeSession:
         if self._held(hold is not None and len(running.token_times_ns) >= hold):
             return []
         late = 2.4 if self._random.random() < 0.01 else 1.0
-        noise = self._random.gauss(1.0, 0.035) * late
+        noise = 1.0 if self.script.is_even else self._random.gauss(1.0, 0.035) * late
         if not running.request.use_cache:
             tokens = running.context_tokens
             seconds = self._spend(tokens / self.script.prefill_tok_s * noise)
             step = self._stats("prefill", tokens, seconds)
             return [*self._token(running, step.step_id), step]
-        seconds = self._spend(self.script.itl_ms * noise / 1e3)
+        seconds = self._spend(self._itl_ms() * noise / 1e3)
         step = self._stats("decode", 1, seconds)
         return [*self._token(running, step.step_id), step]
 
@@ -441,7 +446,7 @@ class FakeSession:
             running.t_send_ns,
             (self._clock.now_ns - before) / 1e6 if before is not None else None,
             running.context_tokens,
-            *_kv_bytes(running),
+            *self._kv_bytes(running),
         )
         reason = self._finish_reason(running)
         if reason == "context_full" and running.request.on_context_full == "slide":
@@ -481,7 +486,7 @@ class FakeSession:
                 running.first_scheduled_ns,
                 running.prefill_end_ns,
                 running.token_times_ns,
-                _kv_bytes(running),
+                self._kv_bytes(running),
             ),
         )
 
@@ -501,6 +506,17 @@ class FakeSession:
             bandwidth * self._random.uniform(0.98, 1.02),
         )
 
+    def _itl_ms(self) -> float:
+        weights = self._loaded.config.weight_format if self._loaded else ""
+        return self.script.itl_ms_as.get(weights, self.script.itl_ms)
+
+    def _kv_bytes(self, running: _Running) -> tuple[int, int]:
+        assert self._loaded is not None
+        per_token = self._loaded.kv_groups[0].bytes_per_token
+        tokens = running.context_tokens
+        blocks = -(-tokens // BLOCK_TOKENS)
+        return tokens * per_token, blocks * BLOCK_TOKENS * per_token
+
     def _loaded_weights(self) -> int:
         return self._loaded.weight_bytes if self._loaded else 0
 
@@ -514,12 +530,6 @@ class FakeSession:
         self.thread_ids.add(threading.get_ident())
 
 
-def _kv_bytes(running: _Running) -> tuple[int, int]:
-    tokens = running.context_tokens
-    blocks = -(-tokens // BLOCK_TOKENS)
-    return tokens * KV_BYTES_PER_TOKEN, blocks * BLOCK_TOKENS * KV_BYTES_PER_TOKEN
-
-
 def _pieces(text: str) -> list[str]:
     """Text cut as a tokenizer would: words with their leading blank, punctuation, line ends."""
     return re.findall(r"\n| ?[^\W_]+| ?[\W_]|\s+", text)
@@ -527,6 +537,8 @@ def _pieces(text: str) -> list[str]:
 
 def _prompt_ids(request: GenerationRequest) -> list[int]:
     """As many as `count_tokens` counts; what was sampled before goes in as it was."""
+    if request.prompt_ids is not None:
+        return list(request.prompt_ids)
     ids: list[int] = []
     for message in request.messages or (Message("user", request.prompt or ""),):
         # An answer's head stands at the end of the question, as it did when it was sampled.
