@@ -54,6 +54,7 @@ from app.model_library.finding import ModelFinding
 from app.model_loading import ModelLoading
 from app.model_menus import ModelMenus
 from app.planner.planning import PlannerLink
+from app.replay.opening import ReplayLink
 from app.request_chats import RequestChats
 from app.roofline.opening import RooflineLink
 from app.run_bar import RunBar
@@ -184,6 +185,7 @@ class MainWindow(QMainWindow):
         self.comparisons = CacheComparisons(
             self, self._appearance, self.conversations, self.controller, self.telemetry.model
         )
+        self.replay = ReplayLink(self, self.cards, self.telemetry.session)
         self.roofline = RooflineLink(self, self._appearance, self.telemetry.model)
         self._themed = (
             self.chats_list,
@@ -237,6 +239,7 @@ class MainWindow(QMainWindow):
             "file.new_chat": self.conversations.new_chat,
             "file.export": self.files.export,
             "file.record": self.files.record,
+            "file.save_recording": self.replay.save,
             "file.save_picture": self.files.save_picture,
             "file.quit": self.close,
             "chat.send": lambda: self._send(self.composer.text()),

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from app import folders
 from app.engine_link.controller import EngineController
+from app.replay.session_recorder import SessionRecorder
 from app.settings.schema import RECORD, RECORD_FOLDER
 from app.settings.store import Settings
 from app.telemetry.recorder import CsvRecorder, RecordProblem
@@ -21,7 +22,7 @@ from engine.events import Event, LoadEvent, ModelLoaded, TokenEvent
 
 
 class TelemetryLink(QObject):
-    """Owns the panels' model, the sampler thread and the recorder of this session.
+    """Owns the panels' model, the sampler thread and the recorders of this session.
 
     Signals:
         recording_changed(bool): continuous recording was switched.
@@ -46,15 +47,17 @@ class TelemetryLink(QObject):
         session_id = datetime.now().strftime("%Y%m%d-%H%M%S")
         self.recorder = CsvRecorder(None, session_id, clock, self)
         self.recorder.problem_occurred.connect(self.problem_occurred)
+        self.session = SessionRecorder(clock)
         self._sampler = SamplerThread(parent=self)
         self._sampler.sampled.connect(self.model.handle_sample)
         self._sampler.sampled.connect(self.recorder.handle_sample)
+        self._sampler.sampled.connect(self.session.handle_sample)
         self._unpainted: dict[str, int] = {}
         self._after_paint = QTimer(self, interval=0, singleShot=True)
         self._after_paint.timeout.connect(self._note_painted)
         controller.events_received.connect(self._on_events)
         controller.model_loaded.connect(self._on_model_loaded)
-        controller.model_unloaded.connect(self.model.model_dropped)
+        controller.model_unloaded.connect(self._on_model_dropped)
         controller.load_failed.connect(self._on_load_failed)
         controller.state_changed.connect(self._on_state_changed)
         settings.changed.connect(self._on_setting_changed)
@@ -77,6 +80,7 @@ class TelemetryLink(QObject):
         """Send was pressed at `t_ns`."""
         self.model.request_sent(request_id, t_ns)
         self.recorder.request_sent(request_id, t_ns)
+        self.session.request_sent(request_id, t_ns)
 
     def export(self, folder: Path) -> RecordProblem | None:
         """Write everything measured so far; gives what went wrong."""
@@ -87,10 +91,12 @@ class TelemetryLink(QObject):
         if self._sampler.isRunning():
             self._sampler.stop()
         self.recorder.close()
+        self.session.close()
 
     def _on_events(self, events: Sequence[Event | LoadEvent]) -> None:
         self.model.handle_events(events)
         self.recorder.handle_events(events)
+        self.session.handle_events(events)
         shown = self.model.selected.request_id if self.model.selected else None
         for event in events:
             if isinstance(event, TokenEvent) and event.request_id == shown:
@@ -100,10 +106,15 @@ class TelemetryLink(QObject):
         self._sampler.watch_device(loaded.device_uuid)
         self.model.handle_events([loaded])
         self.recorder.handle_events([loaded])
+        self.session.handle_events([loaded])
 
     def _on_load_failed(self) -> None:
         if self._controller.model is None:
-            self.model.model_dropped()
+            self._on_model_dropped()
+
+    def _on_model_dropped(self) -> None:
+        self.model.model_dropped()
+        self.session.model_dropped()
 
     def _on_state_changed(self) -> None:
         self._sampler.set_busy(bool(self._controller.active_requests))
@@ -123,6 +134,7 @@ class TelemetryLink(QObject):
         for request_id, index in self._unpainted.items():
             self.model.request_painted(request_id, index, now_ns)
             self.recorder.request_painted(request_id, index, now_ns)
+            self.session.request_painted(request_id, index, now_ns)
         self._unpainted.clear()
 
     # Qt overrides

@@ -1,0 +1,1 @@
+"""Recorded sessions: written down as they happen, opened again and played without a model."""

@@ -1,0 +1,65 @@
+"""What the File menu does with recordings of sessions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QCheckBox, QFileDialog, QMessageBox, QWidget
+
+from app.cards import CardAction, CardStack, CardText
+from app.replay.recording import SUFFIX
+from app.replay.session_recorder import SessionRecorder
+
+CARD = "recording"
+
+
+class ReplayLink(QObject):
+    """Saves this session's recording; tells on a card how it went."""
+
+    def __init__(self, window: QWidget, cards: CardStack, session: SessionRecorder) -> None:
+        super().__init__(window)
+        self._window, self._cards, self._session = window, cards, session
+
+    def save(self) -> None:
+        """Ask whether texts go into the recording, then where it goes."""
+        box = QMessageBox(self._window)
+        box.setWindowTitle(self.tr("Save recording"))
+        box.setText(self.tr("Save this session, to be played again without a model?"))
+        box.setInformativeText(
+            self.tr("Times, token counts, cache and sensor readings are saved, and the settings.")
+        )
+        with_text = QCheckBox(self.tr("Include the text of prompts and answers"), box)
+        box.setCheckBox(with_text)
+        box.setStandardButtons(QMessageBox.StandardButton.Save | QMessageBox.StandardButton.Cancel)
+        box.setDefaultButton(QMessageBox.StandardButton.Save)
+        box.accepted.connect(lambda: self._ask_where(with_text.isChecked()))
+        box.finished.connect(box.deleteLater)
+        box.open()
+
+    def _ask_where(self, with_text: bool) -> None:
+        dialog = self._dialog(self.tr("Save recording"), QFileDialog.FileMode.AnyFile)
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(SUFFIX)
+        dialog.selectFile(f"session.{SUFFIX}")
+        dialog.fileSelected.connect(lambda file: self._save_as(Path(file), with_text))
+        dialog.open()
+
+    def _save_as(self, path: Path, with_text: bool) -> None:
+        try:
+            self._session.save(path, with_text=with_text)
+        except OSError as error:
+            what = self.tr("The recording could not be saved.")
+            again = CardAction(self.tr("Save elsewhere…"), lambda: self._ask_where(with_text))
+            text = CardText(what, f"{error.strerror or error} ({path}).")
+            self._cards.show_card(CARD, "error", text, [again])
+        else:
+            text = CardText(self.tr("The session's recording is saved."), str(path))
+            self._cards.show_card(CARD, "notice", text)
+
+    def _dialog(self, title: str, mode: QFileDialog.FileMode) -> QFileDialog:
+        dialog = QFileDialog(self._window, title)
+        dialog.setFileMode(mode)
+        dialog.setNameFilter(self.tr("Recordings (*.{0})").format(SUFFIX))
+        dialog.finished.connect(dialog.deleteLater)
+        return dialog
