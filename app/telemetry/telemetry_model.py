@@ -32,6 +32,7 @@ from engine.sensors import SensorSample
 COALESCE_MS = 400
 # While the prompt is read little happens, yet the running TTFT must be seen to count.
 PREFILL_TICK_MS = 250
+SAMPLE_COLUMNS = ("t_s", "gpu_pct", "cpu_pct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class TelemetryModel(QObject):
         self._blocks: BlockMap | None = None
         self._steps = Series(*COLUMNS)
         self._first_comparable = 0  # row of the first step measured against the present roofs
-        self._samples = Series("t_s", "gpu_pct", "cpu_pct")
+        self._samples = Series(*SAMPLE_COLUMNS)
         self._announce = QTimer(self, interval=COALESCE_MS, singleShot=True)
         self._announce.timeout.connect(self.changed)
         self._tick = QTimer(self, interval=PREFILL_TICK_MS)
@@ -135,6 +136,15 @@ class TelemetryModel(QObject):
     def model_dropped(self) -> None:
         """The model is gone, and the pool with it."""
         self._blocks = None
+        self._touch()
+
+    def clear(self) -> None:
+        """Forget everything, to be told another session or this one again."""
+        self._traces.clear()
+        self._selected = self._loaded = self._blocks = None
+        self._steps, self._first_comparable = Series(*COLUMNS), 0
+        self._samples = Series(*SAMPLE_COLUMNS)
+        self._follow_phase()
         self._touch()
 
     # --- what the panels read -------------------------------------------------------------

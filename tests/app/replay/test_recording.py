@@ -22,9 +22,9 @@ from app.replay.recording import RecordingError, read_recording
 from app.replay.session_recorder import SessionRecorder
 from engine.events import ModelLoaded, TokenEvent
 from engine.sensors import SensorSample
+from tests.app.replay.conftest import SECRET, record, secret
 from tests.app.telemetry.story import Clock, Story, loaded
 
-SECRET = "the answer is forty-two"
 INTS = st.integers(-(2**63) + 1, 2**63 - 1)
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     int: INTS,
@@ -58,19 +58,6 @@ def recorder() -> Iterator[SessionRecorder]:
     recorder.close()
 
 
-def tell(recorder: SessionRecorder, story: Story) -> None:
-    """An answer from Send to its end, the model loaded before."""
-    recorder.handle_events([story.model])
-    recorder.request_sent(story.request_id, story.t_send_ns)
-    for item in story.until():
-        if isinstance(item, SensorSample):
-            recorder.handle_sample(item)
-        else:
-            secret = isinstance(item, TokenEvent)
-            recorder.handle_events([replace(item, text=SECRET) if secret else item])  # type: ignore[call-arg]
-    recorder.request_painted(story.request_id, story.num_tokens - 1, story.end_ns)
-
-
 @settings(deadline=None)
 @given(data=st.data(), name=st.sampled_from(sorted(set(KINDS) - CHECKED)))
 def test_round_trip(data: st.DataObject, name: str) -> None:
@@ -100,13 +87,14 @@ def test_a_session_comes_back(
     """With its texts it is what was told, in order, whether kept in memory or in the file."""
     monkeypatch.setattr(session_recorder, "BATCH_BYTES", batch_bytes)
     story = Story()
-    tell(recorder, story)
+    record(recorder, story)
     recorder.save(tmp_path / "a.phasescope", with_text=True)
     recording = read_recording(tmp_path / "a.phasescope")
     told = [t.item for t in recording.items]
     assert told[0] == story.model
-    expected = [replace(i, text=SECRET) if isinstance(i, TokenEvent) else i for i in story.until()]
-    assert told[2:-1] == expected
+    assert told[2:-1] == [
+        secret(i) if not isinstance(i, SensorSample) else i for i in story.until()
+    ]
     times = [t.t_ns for t in recording.items]
     assert times == sorted(times)
     assert recording.header.has_text
@@ -114,7 +102,7 @@ def test_a_session_comes_back(
 
 def test_no_text_unless_asked(recorder: SessionRecorder, tmp_path: Path) -> None:
     """Neither texts nor token ids are in the file, and it plays all the same."""
-    tell(recorder, Story())
+    record(recorder, Story())
     recorder.save(tmp_path / "a.phasescope", with_text=False)
     data = (tmp_path / "a.phasescope").read_bytes()
     assert SECRET.encode() not in data
@@ -134,7 +122,7 @@ def test_texts_stay_off_the_disk(
     monkeypatch.setattr(session_recorder, "BATCH_BYTES", 1)
     kept = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: kept)
-    tell(recorder, Story())
+    record(recorder, Story())
     kept.seek(0)
     data = kept.read()
     assert b"TokenEvent" in data
@@ -155,7 +143,7 @@ def test_a_full_disk(
 
     monkeypatch.setattr(session_recorder, "BATCH_BYTES", 10_000)
     monkeypatch.setattr(tempfile, "TemporaryFile", fail)
-    tell(recorder, Story())
+    record(recorder, Story())
     recorder.save(tmp_path / "a.phasescope", with_text=False)
     assert len(read_recording(tmp_path / "a.phasescope").items) > 5
 
@@ -163,7 +151,7 @@ def test_a_full_disk(
 def test_a_failed_save_leaves_the_old_file(recorder: SessionRecorder, tmp_path: Path) -> None:
     """Nothing half-written lies about when saving fails."""
     (tmp_path / "folder").mkdir()
-    tell(recorder, Story())
+    record(recorder, Story())
     with pytest.raises(OSError, match="folder"):
         recorder.save(tmp_path / "folder", with_text=False)
     assert [each.name for each in tmp_path.iterdir()] == ["folder"]
@@ -172,7 +160,7 @@ def test_a_failed_save_leaves_the_old_file(recorder: SessionRecorder, tmp_path: 
 @pytest.fixture
 def lines(recorder: SessionRecorder, tmp_path: Path) -> list[bytes]:
     """The lines of a good recording."""
-    tell(recorder, Story(num_tokens=3))
+    record(recorder, Story(num_tokens=3))
     recorder.save(tmp_path / "good", with_text=True)
     return (tmp_path / "good").read_bytes().splitlines(keepends=True)
 
@@ -243,7 +231,7 @@ def test_what_cannot_be_read_is_told(lines: list[bytes], tmp_path: Path) -> None
 def test_any_damage_is_a_sentence(data: st.DataObject) -> None:
     """Bytes changed or cut anywhere give a recording or a RecordingError, nothing else."""
     recorder = SessionRecorder(Clock())
-    tell(recorder, Story(num_tokens=2, prompt_tokens=16))
+    record(recorder, Story(num_tokens=2, prompt_tokens=16))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a"
         recorder.save(path, with_text=True)
