@@ -191,6 +191,12 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                 ),
             ),
             ActionSpec(
+                "view.stages",
+                QT_TRANSLATE_NOOP("Actions", "St&ep times"),
+                checkable=True,
+                tip=QT_TRANSLATE_NOOP("Actions", "Where the time of this answer's steps went"),
+            ),
+            ActionSpec(
                 "view.roofline",
                 QT_TRANSLATE_NOOP("Actions", "R&oofline…"),
                 ("Ctrl+Shift+L",),

@@ -66,6 +66,7 @@ from app.settings.schema import (
     RECENT_MODELS,
     SHOW_BLOCKS,
     SHOW_CHATS,
+    SHOW_STAGES,
     SHOW_TELEMETRY,
     WINDOW_GEOMETRY,
     WINDOW_STATE,
@@ -262,6 +263,7 @@ class MainWindow(QMainWindow):
             "view.telemetry": self._want_panels,
             "view.blocks": lambda on: self._settings.set(SHOW_BLOCKS, on),
             "view.explain": lambda on: self._settings.set(EXPLAIN, on),
+            "view.stages": lambda on: self._settings.set(SHOW_STAGES, on),
             "view.roofline": self.roofline.open,
             "view.follow": self.panel.plots.follow,
             "view.larger": self.view_choices.larger,
@@ -462,15 +464,17 @@ class MainWindow(QMainWindow):
             self.menus.set_recent(self._settings.get(RECENT_MODELS))
         elif key == CONTEXT_POLICY.key:
             self.display.show_context()
-        elif key == SHOW_BLOCKS.key:
-            self._show_blocks()
+        elif key in (SHOW_BLOCKS.key, SHOW_STAGES.key):
+            self._show_panels()
         elif key in (setting.key for setting in SAMPLING_SETTINGS):
             self.display.show_sampling()
 
-    def _show_blocks(self) -> None:
-        shown = self._settings.get(SHOW_BLOCKS)
-        self.panel.want_map(shown)
-        self.actions_table["view.blocks"].setChecked(shown)
+    def _show_panels(self) -> None:
+        blocks, stages = self._settings.get(SHOW_BLOCKS), self._settings.get(SHOW_STAGES)
+        self.panel.want_map(blocks)
+        self.panel.want_stages(stages)
+        self.actions_table["view.blocks"].setChecked(blocks)
+        self.actions_table["view.stages"].setChecked(stages)
 
     def _on_theme_changed(self, theme: Theme) -> None:
         for part in self._themed:
@@ -525,7 +529,7 @@ class MainWindow(QMainWindow):
             self.parts.want_chats(False)
         if not self._settings.get(SHOW_TELEMETRY):
             self.parts.want_panels(False)
-        self._show_blocks()
+        self._show_panels()
         self.parts.rearrange()
 
     # Qt overrides

@@ -145,6 +145,9 @@ EXPLAIN_LANGUAGE: Setting[str] = Setting(
 EXPLAIN_OFFERED: Setting[bool] = Setting(
     "explain_offered", bool, False, "Explanations offered", "An empty chat offers them only once."
 )
+SHOW_STAGES: Setting[bool] = Setting(
+    "show_stages", bool, False, "Step times", "Shown under the plots where there is room."
+)
 RECORD: Setting[bool] = Setting(
     "record", bool, False, "Record metrics continuously", "Writes CSV tables as answers end."
 )
@@ -180,6 +183,7 @@ SCHEMA: tuple[Setting[Any], ...] = (
     EXPLAIN,
     EXPLAIN_LANGUAGE,
     EXPLAIN_OFFERED,
+    SHOW_STAGES,
     RECORD,
     RECORD_FOLDER,
 )

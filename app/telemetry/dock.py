@@ -1,4 +1,4 @@
-"""The telemetry panel: readings, phase ribbon, three plots, block map, for the window's dock."""
+"""The telemetry panel: readings, ribbon, plots, step times, block map, for the window's dock."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from app.telemetry.plot_area import RIGHT_MARGIN
 from app.telemetry.plots import TelemetryPlots
 from app.telemetry.readings import ReadingCards
 from app.telemetry.ribbon import PhaseRibbon
+from app.telemetry.stages_panel import StagesPanel
 from app.telemetry.telemetry_model import TelemetryModel
 from app.theme import Theme
 
@@ -29,8 +30,10 @@ class TelemetryPanel(QWidget):
         self.cards = ReadingCards(theme, model)
         self.ribbon = PhaseRibbon(theme, model, aligned=True)
         self.plots = TelemetryPlots(theme, model)
+        self.stages = StagesPanel(theme, model)
         self.block_map = BlockMapPanel(theme, model)
-        self._wants_map = True
+        # Those that are there only where there is room, the first to get it first.
+        self._wanted: dict[QWidget, bool] = {self.stages: False, self.block_map: True}
         self.plots.time_range_changed.connect(self.ribbon.set_time_range)
         self.ribbon.set_time_range(*self.plots.time_range)
         self._column = column = QVBoxLayout(self)
@@ -42,23 +45,29 @@ class TelemetryPanel(QWidget):
         column.addLayout(cards_row)
         column.addWidget(self.ribbon)
         column.addWidget(self.plots, 5)
+        column.addWidget(self.stages)
         column.addWidget(self.block_map, 1)
-        # The panel must be able to become too low for the map, for that is when it gives way.
+        # The panel must be able to become too low for these, for that is when they give way.
         column.setSizeConstraint(QVBoxLayout.SizeConstraint.SetNoConstraint)
         self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or scale."""
         self._theme = theme
-        for part in (self.cards, self.ribbon, self.plots, self.block_map):
+        for part in (self.cards, self.ribbon, self.plots, self.stages, self.block_map):
             part.set_theme(theme)
         self.setMinimumWidth(theme.px(MINIMUM_WIDTH))
         self.update()
 
     def want_map(self, wanted: bool) -> None:
         """Show the block map wherever there is room for it, or nowhere."""
-        self._wants_map = wanted
-        self._fit_map()
+        self._wanted[self.block_map] = wanted
+        self._fit()
+
+    def want_stages(self, wanted: bool) -> None:
+        """Show where a step's time goes wherever there is room for it, or nowhere."""
+        self._wanted[self.stages] = wanted
+        self._fit()
 
     def save_picture(self, path: Path) -> None:
         """Write the panels as they are now to a PNG at twice their size, hidden or not.
@@ -69,6 +78,7 @@ class TelemetryPanel(QWidget):
             self.resize(self.size().expandedTo(PREFERRED_SIZE))
         self.cards.refresh()
         self.plots.redraw()
+        self.stages.refresh()
         self.block_map.refresh()
         pixmap = QPixmap(self.size() * PICTURE_SCALE)
         pixmap.setDevicePixelRatio(PICTURE_SCALE)
@@ -77,12 +87,16 @@ class TelemetryPanel(QWidget):
         if not pixmap.save(str(path)):
             raise OSError(f"the picture could not be written to {path}")
 
-    def _fit_map(self) -> None:
-        needed = self.minimumSizeHint().height() + self._map_height()
-        self.block_map.setVisible(self._wants_map and needed <= self.height())
+    def _fit(self) -> None:
+        room = self.height() - self.minimumSizeHint().height()
+        for part, wanted in self._wanted.items():
+            needed = self._height_of(part)
+            part.setVisible(wanted and needed <= room)
+            if wanted and needed <= room:
+                room -= needed
 
-    def _map_height(self) -> int:
-        return self._column.spacing() + self.block_map.minimumSizeHint().height()
+    def _height_of(self, part: QWidget) -> int:
+        return self._column.spacing() + part.minimumSizeHint().height()
 
     # Qt overrides
 
@@ -90,17 +104,18 @@ class TelemetryPanel(QWidget):
         return PREFERRED_SIZE
 
     def minimumSizeHint(self) -> QSize:
-        hint = self._column.minimumSize()
-        return hint if self.block_map.isHidden() else hint - QSize(0, self._map_height())
+        shown = (part for part in self._wanted if not part.isHidden())
+        optional = sum(self._height_of(part) for part in shown)
+        return self._column.minimumSize() - QSize(0, optional)
 
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.LayoutRequest:
-            self._fit_map()
+            self._fit()
         return super().event(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._fit_map()
+        self._fit()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

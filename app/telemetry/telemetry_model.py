@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.telemetry.request_trace import RequestTrace, RunPhase
 from app.telemetry.series import Array, Series
+from app.telemetry.stages_sums import AnswerStages, StageLog
 from app.telemetry.step_points import COLUMNS, StepPoints, newest_points
 from engine.events import (
     BlockMap,
@@ -33,6 +34,8 @@ COALESCE_MS = 400
 # While the prompt is read little happens, yet the running TTFT must be seen to count.
 PREFILL_TICK_MS = 250
 SAMPLE_COLUMNS = ("t_s", "gpu_pct", "cpu_pct")
+# A step that ends with the last token is stamped just after it.
+STAMP_SLACK_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class TelemetryModel(QObject):
         self._loaded: ModelLoaded | None = None
         self._blocks: BlockMap | None = None
         self._steps = Series(*COLUMNS)
+        self._stages = StageLog()
         self._first_comparable = 0  # row of the first step measured against the present roofs
         self._samples = Series(*SAMPLE_COLUMNS)
         self._announce = QTimer(self, interval=COALESCE_MS, singleShot=True)
@@ -143,6 +147,7 @@ class TelemetryModel(QObject):
         self._traces.clear()
         self._selected = self._loaded = self._blocks = None
         self._steps, self._first_comparable = Series(*COLUMNS), 0
+        self._stages = StageLog()
         self._samples = Series(*SAMPLE_COLUMNS)
         self._follow_phase()
         self._touch()
@@ -235,6 +240,12 @@ class TelemetryModel(QObject):
         num_prefill = int(decoding[0]) if len(decoding) else int(known.sum())
         return StepWindow(times[keep][known], mfu[known], mbu[known], num_prefill)
 
+    def stages_of(self, trace: RequestTrace) -> AnswerStages:
+        """Where the time of the engine's steps went while the request was computed."""
+        origin = self._origin_s(trace)
+        end = np.inf if trace.end_s is None else origin + trace.end_s + STAMP_SLACK_S
+        return self._stages.between(origin + trace.prefill_start_s, end)
+
     def step_points(self) -> StepPoints:
         """The newest steps under the present roofs, those of the selected request marked."""
         times = self._steps["t_s"]
@@ -298,8 +309,10 @@ class TelemetryModel(QObject):
         self._loaded, self._blocks = loaded, loaded.blocks
 
     def _note_step(self, step: StepStats) -> None:
+        t_s = (step.t_ns - self._t0_ns) / 1e9
+        self._stages.note(step, t_s)
         self._steps.append(
-            (step.t_ns - self._t0_ns) / 1e9,
+            t_s,
             step.step_ms / 1e3,
             step.phase != "decode",
             step.num_seqs,
@@ -318,8 +331,7 @@ class TelemetryModel(QObject):
     def _window(self, times: Array, trace: RequestTrace) -> slice:
         origin = self._origin_s(trace)
         end = np.inf if trace.end_s is None else origin + trace.end_s
-        # A step that ends with the last token is stamped just after it.
-        first, last = np.searchsorted(times, [origin, end + 0.002])
+        first, last = np.searchsorted(times, [origin, end + STAMP_SLACK_S])
         return slice(int(first), int(last))
 
     def _touch(self) -> None:

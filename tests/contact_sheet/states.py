@@ -14,7 +14,7 @@ from app import folders
 from app.appearance import ThemeChoice
 from app.chat.store import Chat, ChatMessage, ChatStore, new_id
 from app.explained.story import Step
-from app.settings.schema import CONTEXT_POLICY
+from app.settings.schema import CONTEXT_POLICY, SHOW_STAGES
 from engine.config import ContextPolicy, EngineConfig
 from engine.session import EngineError
 from tests.contact_sheet import explained, finding, planning
@@ -127,6 +127,11 @@ def _error(program: FakeProgram) -> None:
     program.window.composer.clear()
     program.window.loading.load(EngineConfig(UNSUPPORTED))
     wait_until(lambda: program.window.cards.card("load") is not None)
+
+
+def _step_times(program: FakeProgram) -> None:
+    program.settings.set(SHOW_STAGES, True)
+    _decoding(program)
 
 
 def _two_chats(program: FakeProgram) -> None:
@@ -310,6 +315,7 @@ STATES = (
     State("blocks-shared", "Two chats that share a prefix", Script(hold_decode_at=30), _sharing),
     State("blocks-windows", "A model with windows", Script(windows=(128,)), _decoding),
     State("blocks-many", "Thousands of blocks", Script(), _long_context),
+    State("step-times", "Where a step's time goes", Script(times_stages=True), _step_times),
     State("cache-off", "With the cache and without", Script(), _compare),
     State("cache-off-running", "Without the cache, running", Script(), _compare_half),
     State("roofline-empty", "Roofline before any step", Script(), _roofline_empty),

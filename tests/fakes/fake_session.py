@@ -35,6 +35,7 @@ from engine.events import (
     ModelLoaded,
     PrefillDone,
     PrefillProgress,
+    StageTimes,
     StepStats,
     TokenEvent,
 )
@@ -58,6 +59,11 @@ from tests.fakes.figures import (
 LOAD_STEPS = 12
 MAP_INTERVAL_NS = 250_000_000
 TEMPLATE_TOKENS = 8  # around each message
+# Attention, FFN, head, sampling, detokenize, host.
+STAGE_SHARES = {
+    "prefill": (0.27, 0.655, 0.04, 0.001, 0.0, 0.034),
+    "decode": (0.19, 0.535, 0.2, 0.025, 0.004, 0.046),
+}
 
 
 @dataclass
@@ -83,6 +89,7 @@ class Script:
     hold_load_at: float | None = None
     hold_prefill_at: float | None = None
     hold_decode_at: int | None = None
+    times_stages: bool = False  # whether steps say where their time went
     windows: tuple[int, ...] = ()  # of sliding-window groups beside the full one
     wait: Callable[[float], None] | None = None  # called with every simulated duration, in s
 
@@ -504,6 +511,7 @@ class FakeSession:
             self._loaded_weights() + KV_BYTES_PER_TOKEN * tokens,
             compute * self._random.uniform(0.97, 1.03),
             bandwidth * self._random.uniform(0.98, 1.02),
+            self._stage_times(phase, seconds),
         )
 
     def _itl_ms(self) -> float:
@@ -516,6 +524,11 @@ class FakeSession:
         tokens = running.context_tokens
         blocks = -(-tokens // BLOCK_TOKENS)
         return tokens * per_token, blocks * BLOCK_TOKENS * per_token
+
+    def _stage_times(self, phase: str, seconds: float) -> StageTimes | None:
+        if not self.script.times_stages:
+            return None
+        return StageTimes(*(seconds * 1e3 * share for share in STAGE_SHARES[phase]))
 
     def _loaded_weights(self) -> int:
         return self._loaded.weight_bytes if self._loaded else 0
