@@ -88,8 +88,7 @@ class TelemetryLink(QObject):
 
     def close(self) -> None:
         """End the sampler and write what is left."""
-        if self._sampler.isRunning():
-            self._sampler.stop()
+        self._sampler.stop()
         self.recorder.close()
         self.session.close()
 

@@ -6,15 +6,16 @@ laptops answer NotSupported, CPU-only machines have no NVML at all.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psutil
+
+from engine.nvml import NvmlGpu
+from engine.sensor_probe import nvml_answers
 
 _log = logging.getLogger("engine.sensors")
 _T = TypeVar("_T")
@@ -42,17 +43,19 @@ class Sensors:
     """Reads one GPU, found by its UUID, and this process. Used from one thread.
 
     `device_uuid` None: there is no GPU to watch and NVML is never touched, so that polling
-    cannot keep a sleeping GPU awake. CUDA's device numbers are not NVML's, hence the UUID; it
-    is accepted with or without NVML's "GPU-" in front.
+    cannot keep a sleeping GPU awake. `probe` says whether NVML may be touched at all.
     """
 
     def __init__(
-        self, device_uuid: str | None, clock: Callable[[], int] = time.perf_counter_ns
+        self,
+        device_uuid: str | None,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        probe: Callable[[str], bool] = nvml_answers,
     ) -> None:
         self._uuid = device_uuid
         self._clock = clock
-        self._nvml: ModuleType | None = None
-        self._handle: Any = None
+        self._probe = probe
+        self._gpu: NvmlGpu | None = None
         self._device_index: int | None = None
         self._gpu_searched = False
         self._reported: set[str] = set()
@@ -62,15 +65,17 @@ class Sensors:
         self._process.cpu_percent(None)
 
     def read(self) -> SensorSample:
-        """Read everything now. Takes about a millisecond, the first time longer (NVML starts)."""
+        """Read everything now: about a millisecond. The first time NVML is probed and started,
+        which may take seconds."""
         if self._uuid is not None and not self._gpu_searched:
             self._find_gpu(self._uuid)
+        gpu = self._gpu
         return SensorSample(
             t_ns=self._clock(),
             device_index=self._device_index,
-            gpu_util_pct=self._gpu_value("gpu_util_pct", _utilization_pct),
-            gpu_mem_used_bytes=self._gpu_value("gpu_mem_used_bytes", _memory_used_bytes),
-            gpu_power_w=self._gpu_value("gpu_power_w", _power_w),
+            gpu_util_pct=gpu.utilization_pct() if gpu else None,
+            gpu_mem_used_bytes=gpu.memory_used_bytes() if gpu else None,
+            gpu_power_w=gpu.power_w() if gpu else None,
             cpu_util_pct=self._process_value("cpu_util_pct", self._cpu_util_pct),
             process_rss_bytes=self._process_value(
                 "process_rss_bytes", lambda: int(self._process.memory_info().rss)
@@ -79,72 +84,27 @@ class Sensors:
 
     def close(self) -> None:
         """Let NVML go. A later `read` gives no GPU values."""
-        nvml, self._nvml, self._handle, self._device_index = self._nvml, None, None, None
+        gpu, self._gpu, self._device_index = self._gpu, None, None
         self._gpu_searched = True
-        if nvml is not None:
-            self._nvml_value(nvml, "shutdown", nvml.nvmlShutdown)
+        if gpu is not None:
+            gpu.close()
 
     def _find_gpu(self, uuid: str) -> None:
         self._gpu_searched = True
-        try:
-            nvml = importlib.import_module("pynvml")
-        except (ImportError, OSError) as error:
-            self._report("NVML", error)
+        if not self._probe(uuid):
             return
-
-        def start() -> bool:
-            nvml.nvmlInit()
-            return True
-
-        if not self._nvml_value(nvml, "NVML", start):
-            return
-        self._nvml = nvml
-        name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-        self._handle = self._nvml_value(
-            nvml, "device", lambda: nvml.nvmlDeviceGetHandleByUUID(name)
-        )
-        if self._handle is not None:
-            self._device_index = self._nvml_value(
-                nvml, "device_index", lambda: int(nvml.nvmlDeviceGetIndex(self._handle))
-            )
-
-    def _gpu_value(self, field: str, read: Callable[[ModuleType, Any], _T]) -> _T | None:
-        nvml, handle = self._nvml, self._handle
-        if nvml is None or handle is None:
-            return None
-        return self._nvml_value(nvml, field, lambda: read(nvml, handle))
-
-    def _nvml_value(self, nvml: ModuleType, field: str, read: Callable[[], _T]) -> _T | None:
-        try:
-            return read()
-        # AttributeError: a pynvml older than the call; OSError: a driver library that went away.
-        except (nvml.NVMLError, OSError, AttributeError) as error:
-            self._report(field, error)
-            return None
+        self._gpu = NvmlGpu(uuid)
+        if self._gpu.open():
+            self._device_index = self._gpu.index()
 
     def _process_value(self, field: str, read: Callable[[], _T]) -> _T | None:
         try:
             return read()
         except (psutil.Error, OSError) as error:
-            self._report(field, error)
+            if field not in self._reported:
+                self._reported.add(field)
+                _log.info("no value for %s: %s", field, error)
             return None
 
     def _cpu_util_pct(self) -> float:
         return min(100.0, max(0.0, float(self._process.cpu_percent(None)) / self._cores))
-
-    def _report(self, field: str, error: Exception) -> None:
-        if field not in self._reported:
-            self._reported.add(field)
-            _log.info("no value for %s: %s", field, error)
-
-
-def _utilization_pct(nvml: ModuleType, handle: Any) -> float:
-    return float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-
-
-def _memory_used_bytes(nvml: ModuleType, handle: Any) -> int:
-    return int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
-
-
-def _power_w(nvml: ModuleType, handle: Any) -> float:
-    return float(nvml.nvmlDeviceGetPowerUsage(handle)) / 1000.0  # NVML says milliwatts

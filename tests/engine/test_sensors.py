@@ -62,6 +62,11 @@ class FakeNvml(ModuleType):
         return 215_500
 
 
+def answers(uuid: str) -> bool:
+    """Stands for the probe, which a fake in this process cannot reach."""
+    return True
+
+
 def install(monkeypatch: pytest.MonkeyPatch, *failing: str) -> FakeNvml:
     """Put a fake pynvml in the place of the real one."""
     fake = FakeNvml(failing)
@@ -75,7 +80,7 @@ def test_gpu_is_found_by_uuid_and_read_in_the_stated_units(
 ) -> None:
     """The UUID as torch writes it or as NVML writes it leads to the same device; power is watts."""
     install(monkeypatch)
-    sensors = Sensors(uuid, clock=lambda: 42)
+    sensors = Sensors(uuid, clock=lambda: 42, probe=answers)
     sample = sensors.read()
     sensors.close()
     assert sample.t_ns == 42
@@ -100,7 +105,7 @@ def test_one_unsupported_call_blanks_its_own_field_only(
     """On WSL utilization raises NotSupported while memory works: only that field is None."""
     install(monkeypatch, call)
     caplog.set_level(logging.INFO, "engine.sensors")
-    sensors = Sensors(UUID)
+    sensors = Sensors(UUID, probe=answers)
     for _ in range(3):
         sample = sensors.read()
     sensors.close()
@@ -119,7 +124,7 @@ def test_nvml_that_cannot_start_leaves_the_process_values(
 ) -> None:
     """No driver or no such device: GPU fields are None, CPU and memory are still read."""
     install(monkeypatch, call)
-    sensors = Sensors(UUID)
+    sensors = Sensors(UUID, probe=answers)
     sample = sensors.read()
     sensors.close()
     assert (sample.gpu_util_pct, sample.gpu_mem_used_bytes, sample.gpu_power_w) == (None,) * 3
@@ -133,7 +138,7 @@ def test_missing_pynvml_is_reported_once(
     """Without the pynvml module the sensors still read, and say so a single time."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
     caplog.set_level(logging.INFO, "engine.sensors")
-    sensors = Sensors(UUID)
+    sensors = Sensors(UUID, probe=answers)
     sensors.read()
     assert sensors.read().gpu_util_pct is None
     sensors.close()
@@ -152,7 +157,7 @@ def test_without_a_gpu_nvml_is_never_touched(monkeypatch: pytest.MonkeyPatch) ->
 def test_nvml_starts_once_and_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three reads initialise NVML once; close shuts it down and later reads stay blank."""
     fake = install(monkeypatch)
-    sensors = Sensors(UUID)
+    sensors = Sensors(UUID, probe=answers)
     for _ in range(3):
         sensors.read()
     sensors.close()
@@ -180,3 +185,15 @@ def test_psutil_failure_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(psutil.Process, "memory_info", refuse)
     assert Sensors(None).read().process_rss_bytes is None
+
+
+def test_nvml_that_failed_its_probe_is_never_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What crashed or hung in the probe is not tried again in this process."""
+    fake = install(monkeypatch)
+    asked: list[str] = []
+    sensors = Sensors(UUID, probe=lambda uuid: bool(asked.append(uuid)))
+    for _ in range(3):
+        assert sensors.read().gpu_util_pct is None
+    sensors.close()
+    assert fake.calls == []
+    assert asked == [UUID], "once is enough"

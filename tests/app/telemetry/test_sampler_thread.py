@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from pytestqt.qtbot import QtBot
@@ -123,18 +123,44 @@ def test_stop_ends_at_once_and_closes(
     wait_for_first: bool,
 ) -> None:
     """Stop interrupts the rest between readings, before the first one as well."""
-    finished: Callable[[], bool] = sampler.isFinished
     if wait_for_first:
         with qtbot.waitSignal(sampler.sampled):
             sampler.start()
     else:
         sampler.start()
     sampler.stop()
-    assert finished()
+    assert not sampler.is_running()
     assert all(s.closed for s in made)
 
 
 def test_stop_without_start_is_harmless(sampler: SamplerThread) -> None:
     """A window that closes before it ever sampled does not hang."""
     sampler.stop()
-    assert not sampler.isRunning()
+    assert not sampler.is_running()
+
+
+def test_hanging_driver_is_left_behind(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, expected_log: list[str]
+) -> None:
+    """Stop comes back though a reading does not, and its late answer reaches nobody."""
+    monkeypatch.setattr(sampler_thread, "STOP_TIMEOUT_S", 0.05)
+    expected_log.append("the sensors did not answer in time")
+    entered, released = threading.Event(), threading.Event()
+
+    class Hanging(FakeSensors):
+        def read(self) -> SensorSample:
+            entered.set()
+            released.wait(30)
+            return super().read()
+
+    sensors = Hanging(None)
+    sampler = SamplerThread(lambda _: sensors)
+    samples = collect(sampler)
+    sampler.start()
+    assert entered.wait(5)
+    sampler.stop()
+    assert sampler.is_running()
+    released.set()
+    qtbot.waitUntil(lambda: not sampler.is_running())
+    assert samples == []
+    assert sensors.closed
