@@ -13,6 +13,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from engine.nvml import NvmlGpu
 
 TIMEOUT_S = 5.0
 _KILL_TIMEOUT_S = 0.5
+_GPM_INTERVAL_S = 0.1  # GPM's counters answer from the second reading on
 
 _log = logging.getLogger("engine.sensors")
 
@@ -77,8 +79,10 @@ def main(device_uuid: str, timeout_s: float) -> None:
     faulthandler.dump_traceback_later(timeout_s, exit=True)
     gpu = NvmlGpu(device_uuid)
     found = gpu.open()
-    for read in (gpu.index, gpu.utilization_pct, gpu.memory_used_bytes, gpu.power_w):
-        read()
+    gpu.index()
+    gpu.read()
+    time.sleep(_GPM_INTERVAL_S)
+    gpu.read()
     gpu.close()
     sys.stdout.write(json.dumps({"nvml": found}) + "\n")
 

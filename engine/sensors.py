@@ -15,6 +15,7 @@ from typing import TypeVar
 import psutil
 
 from engine.nvml import NvmlGpu
+from engine.power_state import read_power_state
 from engine.sensor_probe import nvml_answers
 
 _log = logging.getLogger("engine.sensors")
@@ -27,7 +28,8 @@ class SensorSample:
 
     `t_ns` is `time.perf_counter_ns`. `gpu_util_pct` is NVML's figure: the share of its last
     sample period (1/6 to 1 s) in which some kernel ran. `cpu_util_pct` is this process' time
-    since the previous reading, as a percentage of all cores (0 to 100).
+    since the previous reading, as a percentage of all cores (0 to 100). The fields from
+    `gpu_process_mem_bytes` on are those of `GpuReading` and `PowerState`.
     """
 
     t_ns: int
@@ -37,6 +39,15 @@ class SensorSample:
     gpu_power_w: float | None
     cpu_util_pct: float | None
     process_rss_bytes: int | None
+    gpu_process_mem_bytes: int | None = None
+    gpu_sm_clock_mhz: int | None = None
+    gpu_mem_clock_mhz: int | None = None
+    gpu_temperature_c: int | None = None
+    gpu_slowed_by: tuple[str, ...] | None = None
+    gpu_sm_active_pct: float | None = None
+    gpu_dram_active_pct: float | None = None
+    on_battery: bool | None = None
+    power_saving: bool | None = None
 
 
 class Sensors:
@@ -69,17 +80,27 @@ class Sensors:
         which may take seconds."""
         if self._uuid is not None and not self._gpu_searched:
             self._find_gpu(self._uuid)
-        gpu = self._gpu
+        gpu = self._gpu.read() if self._gpu else None
+        power = read_power_state()
         return SensorSample(
             t_ns=self._clock(),
             device_index=self._device_index,
-            gpu_util_pct=gpu.utilization_pct() if gpu else None,
-            gpu_mem_used_bytes=gpu.memory_used_bytes() if gpu else None,
-            gpu_power_w=gpu.power_w() if gpu else None,
+            gpu_util_pct=gpu.util_pct if gpu else None,
+            gpu_mem_used_bytes=gpu.mem_used_bytes if gpu else None,
+            gpu_power_w=gpu.power_w if gpu else None,
             cpu_util_pct=self._process_value("cpu_util_pct", self._cpu_util_pct),
             process_rss_bytes=self._process_value(
                 "process_rss_bytes", lambda: int(self._process.memory_info().rss)
             ),
+            gpu_process_mem_bytes=gpu.process_mem_bytes if gpu else None,
+            gpu_sm_clock_mhz=gpu.sm_clock_mhz if gpu else None,
+            gpu_mem_clock_mhz=gpu.mem_clock_mhz if gpu else None,
+            gpu_temperature_c=gpu.temperature_c if gpu else None,
+            gpu_slowed_by=gpu.slowed_by if gpu else None,
+            gpu_sm_active_pct=gpu.sm_active_pct if gpu else None,
+            gpu_dram_active_pct=gpu.dram_active_pct if gpu else None,
+            on_battery=power.on_battery,
+            power_saving=power.is_saving,
         )
 
     def close(self) -> None:

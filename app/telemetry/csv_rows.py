@@ -95,6 +95,15 @@ class RowWriter:
             self._session_id,
             _ms(sample.t_ns, self._start_ns),
             sample.device_index,
+            sample.gpu_process_mem_bytes,
+            sample.gpu_sm_clock_mhz,
+            sample.gpu_mem_clock_mhz,
+            sample.gpu_temperature_c,
+            _words(sample.gpu_slowed_by),
+            sample.gpu_sm_active_pct,
+            sample.gpu_dram_active_pct,
+            _flag(sample.on_battery),
+            _flag(sample.power_saving),
         ]
 
     def step(self, step: StepStats) -> list[Value]:
@@ -116,3 +125,11 @@ class RowWriter:
 
 def _ms(t_ns: int, from_ns: int) -> float:
     return (t_ns - from_ns) / 1e6
+
+
+def _words(reasons: tuple[str, ...] | None) -> str | None:
+    return None if reasons is None else "; ".join(reasons) or "nothing"
+
+
+def _flag(value: bool | None) -> int | None:
+    return None if value is None else int(value)

@@ -32,7 +32,9 @@ HEADERS = {
     "tokens": "request_id,index,phase,t_ms,itl_ms,token_id,context_tokens,kv_bytes_used,paint_ms,"
     "session_id,t_session_ms,step_id",
     "samples": "t_ms,request_id,phase,gpu_util_pct,gpu_mem_used_bytes,gpu_power_w,cpu_util_pct,"
-    "process_rss_bytes,kv_bytes_used,session_id,t_session_ms,device_index",
+    "process_rss_bytes,kv_bytes_used,session_id,t_session_ms,device_index,"
+    "gpu_process_mem_bytes,gpu_sm_clock_mhz,gpu_mem_clock_mhz,gpu_temperature_c,gpu_slowed_by,"
+    "gpu_sm_active_pct,gpu_dram_active_pct,on_battery,power_saving",
     "steps": "session_id,step_id,t_session_ms,phase,num_seqs,num_tokens,step_ms,flops,bytes,"
     "mfu_pct,mbu_pct",
 }
