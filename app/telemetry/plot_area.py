@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pyqtgraph as pg
-from PySide6.QtCore import Signal
-from PySide6.QtGui import QColor, QFontMetricsF
+from PySide6.QtCore import QEvent, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QFontMetricsF, QKeyEvent, QMouseEvent
 
 from app.telemetry.pixel_items import PREFILL_SHADE, Backdrop, make_pen
 from app.telemetry.scales import tick_labels, ticks
@@ -28,10 +28,12 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
     Signals:
         panned(): the person moved or zoomed the time axis.
         resized(): the plot area has another size.
+        pointed(float | None): the mouse is at this time in seconds, or has left the plot.
     """
 
     panned = Signal()
     resized = Signal()
+    pointed = Signal(object)
 
     def __init__(self, theme: Theme, num_ticks: int) -> None:
         super().__init__()
@@ -44,6 +46,7 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
         # The lowest tick's label is centred on the floor: half of it stands below.
         plot.setContentsMargins(0, 0, RIGHT_MARGIN, FLOOR_MARGIN)
         self.setFrameShape(self.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the three are one stop of the Tab key
         self.setAccessibleName(self.tr("Plot"))
         self._axis = plot.getAxis("left")
         self._axis.setStyle(tickLength=0, tickTextOffset=_LABEL_GAP, hideOverlappingLabels=False)
@@ -87,6 +90,10 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
         stretch = height / (height - lane_px) if height > 2 * lane_px else 1.0
         self.view_box.setYRange(0.0, top * stretch, padding=0)
 
+    def data_rect(self) -> QRectF:
+        """Where the data is drawn, in pixels of this widget."""
+        return QRectF(self.view_box.sceneBoundingRect())
+
     def points_for(self, x: Array) -> int:
         """How many points of a line over `x` are worth drawing at the present zoom.
 
@@ -103,3 +110,18 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
         if shade != self.backdrop.shade:
             self.backdrop.shade = shade
             self.backdrop.update()
+
+    # Qt overrides
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        super().mouseMoveEvent(event)
+        within = self.data_rect().contains(event.position())
+        place = self.view_box.mapSceneToView(event.position())
+        self.pointed.emit(float(place.x()) if within else None)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self.pointed.emit(None)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        event.ignore()  # pyqtgraph would swallow what the owner of the plots understands

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
-from PySide6.QtCore import QTimer, Signal
-from PySide6.QtGui import QHideEvent, QResizeEvent, QShowEvent
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QFocusEvent, QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
+from app.telemetry.crosshair import Crosshair, Row, readout
+from app.telemetry.instant import Instant
 from app.telemetry.itl_plot import ItlPlot
 from app.telemetry.kv_plot import KvPlot
 from app.telemetry.plot_area import RIGHT_MARGIN
@@ -27,7 +29,9 @@ _HEIGHTS = (42, 29, 29)
 class TelemetryPlots(QWidget):
     """Latency, cache and utilization of the selected request, one above the other.
 
-    Follows the newest data until the person pans or zooms; then a button leads back.
+    Follows the newest data until the person pans or zooms; then a button leads back. The mouse
+    reads a moment in all of them; with the focus left and right go from token to token, Home and
+    End to the first and the last, Esc puts the reading away.
 
     Signals:
         time_range_changed(float start_s, float end_s): what the plots show now.
@@ -53,13 +57,20 @@ class TelemetryPlots(QWidget):
         self._follow_button.setToolTip(self.tr("Show the newest data again"))
         self._follow_button.clicked.connect(self.follow)
         self._follow_button.hide()
+        self._instant: Instant | None = None
+        self._by_keys = False
+        self._crosshair = Crosshair(theme, self, [panel.area for panel in self._panels])
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setAccessibleName(self.tr("Plots of the answer"))
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self.redraw)
         for panel in self._panels:
             panel.area.view_box.setXLink(None if panel is self.itl else self.itl.area.view_box)
             panel.area.panned.connect(self._on_panned)
+            panel.area.pointed.connect(self._on_pointed)
         self.itl.area.view_box.sigXRangeChanged.connect(self._on_range)
         model.changed.connect(self.schedule)
+        self._crosshair.raise_()
         self.set_theme(theme)
         self._set_range(0.0, time_range_s(0.0))
 
@@ -84,6 +95,19 @@ class TelemetryPlots(QWidget):
         start, end = self.itl.area.view_box.viewRange()[0]
         return float(start), float(end)
 
+    @property
+    def reading(self) -> list[Row]:
+        """Names and figures of the moment under the crosshair, empty without one."""
+        return self._crosshair.rows
+
+    def read(self, t_s: float | None) -> None:
+        """Put the crosshair on a moment, in seconds from Send; None takes it away."""
+        trace = self._model.selected
+        self._instant = None
+        if trace is not None and t_s is not None and t_s >= 0.0:
+            self._instant = self._model.instant(trace, t_s)
+        self._show_reading()
+
     def follow(self) -> None:
         """Go back to following the newest data."""
         self._set_following(True)
@@ -105,16 +129,19 @@ class TelemetryPlots(QWidget):
         if request_id != self._shown_request:
             self._shown_request = request_id
             self._set_following(True)
+            self._instant = None
         if self._following:
             self._set_range(0.0, self._follow_end_s())
         for panel in self._panels:
             panel.refresh(self._model)
+        self.read(self._instant.t_s if self._instant else None)
 
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or scale."""
         for panel in self._panels:
             panel.set_theme(theme)
         self.time_axis.set_theme(theme)
+        self._crosshair.set_theme(theme)
         self._follow_button.setFont(theme.font(LABEL_PX))
         self._follow_button.setStyleSheet(
             f"QPushButton {{ background: {theme.raised}; color: {theme.text}; padding: 1px 8px;"
@@ -150,6 +177,55 @@ class TelemetryPlots(QWidget):
     def _on_range(self, _: object, span: tuple[float, float]) -> None:
         self.time_axis.set_range(*span)
         self.time_range_changed.emit(*span)
+        self._show_reading()
+
+    # --- reading --------------------------------------------------------------------------
+
+    def _on_pointed(self, t_s: float | None) -> None:
+        # Leaving with the mouse does not take away what the keys are reading.
+        if t_s is not None or not self._by_keys:
+            self._by_keys = False
+            self.read(t_s)
+
+    def _show_reading(self) -> None:
+        if self._instant is None:
+            self._crosshair.clear()
+            self.setAccessibleDescription("")
+            return
+        rows = readout(self._instant, self._model.on_gpu)
+        self._crosshair.show_at(self._instant.t_s, rows)
+        self.setAccessibleDescription(", ".join(f"{name} {figure}" for name, figure in rows))
+
+    def _token_for(self, key: int) -> int | None:
+        """The row of the token that a key leads to, the newest at the start; None for none."""
+        trace = self._model.selected
+        last = len(trace.tokens) - 1 if trace else -1
+        if last < 0:
+            return None
+        now = self._instant.token - 1 if self._instant and self._instant.token else None
+        match key:
+            case Qt.Key.Key_Home:
+                return 0
+            case Qt.Key.Key_Left if now is not None:
+                return max(0, now - 1)
+            case Qt.Key.Key_Right if now is not None:
+                return min(last, now + 1)
+            case Qt.Key.Key_Left | Qt.Key.Key_Right | Qt.Key.Key_End:
+                return last
+            case _:
+                return None
+
+    def _read_token(self, row: int) -> None:
+        assert self._model.selected is not None
+        t_s = float(self._model.selected.tokens["t_s"][row])
+        start, end = self.time_range
+        if not start <= t_s <= end:
+            self._set_following(False)
+            left = max(0.0, t_s - (end - start) / 2)
+            self._set_range(left, left + end - start)
+            self.schedule()
+        self._by_keys = True
+        self.read(t_s)
 
     # --- form -----------------------------------------------------------------------------
 
@@ -170,8 +246,33 @@ class TelemetryPlots(QWidget):
         button.move(self.itl.area.width() - button.width() - RIGHT_MARGIN, 0)
         self.itl.keep_free(0.0 if self._following else button.width() + 6.0)
 
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        row = self._token_for(event.key())
+        if row is not None:
+            self._read_token(row)
+        elif event.key() == Qt.Key.Key_Escape and self._instant is not None:
+            self.read(None)
+        else:
+            super().keyPressEvent(event)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        by_tab = (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
+        self._crosshair.has_frame = event.reason() in by_tab
+        self._crosshair.update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self._crosshair.has_frame = False
+        self._crosshair.update()
+        if self._by_keys:
+            self._by_keys = False
+            self.read(None)
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self._crosshair.setGeometry(self.rect())
+        self._show_reading()
         self._place_button()
 
     def showEvent(self, event: QShowEvent) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from app.telemetry.series import Series
+from app.telemetry.token_texts import TokenTexts
 from engine.events import (
     ContextCut,
     FinishReason,
@@ -27,10 +28,11 @@ RequestEvent = (
 class RequestTrace:
     """The growing record of one request. Knows no Qt; times are seconds from `t_send_ns`.
 
-    `tokens`: t_s, itl_ms (NaN for the first), step_id. `kv`: t_s, used, allocated (bytes).
-    `paint`: paint_ms a token, in order. `slid_rows`: rows of `tokens` that waited for a context
-    that slid to be computed again. `kv_bytes_reserved` and `pool_tokens` are those of the
-    model that was loaded when the request was sent.
+    `tokens`: t_s, itl_ms (NaN for the first), step_id; `texts` has their texts. `kv`: t_s,
+    used and allocated (bytes), context (tokens). `paint`: paint_ms a token, in order.
+    `slid_rows`: rows of `tokens` that waited for a context that slid to be computed again.
+    `kv_bytes_reserved` and `pool_tokens` are those of the model that was loaded when the
+    request was sent.
     """
 
     def __init__(
@@ -47,7 +49,8 @@ class RequestTrace:
         self.pool_tokens = pool_tokens
         self.on_gpu = on_gpu
         self.tokens = Series("t_s", "itl_ms", "step_id")
-        self.kv = Series("t_s", "used", "allocated")
+        self.texts = TokenTexts()
+        self.kv = Series("t_s", "used", "allocated", "context")
         self.paint = Series("paint_ms")
         self.slid_rows: set[int] = set()
         self.tokens_done = 0
@@ -170,19 +173,20 @@ class RequestTrace:
         self.tokens_done, self.tokens_total = event.tokens_done, event.tokens_total
         self.cached_tokens = event.cached_tokens
         self._progress_s = self.seconds(event.t_ns)
-        self._note_cache(event)
+        self._note_cache(event, event.tokens_done)
 
     def _on_prefill_done(self, event: PrefillDone) -> None:
         self.t_send_ns = event.t_send_ns
         self.tokens_done = self.tokens_total = event.prompt_tokens
         self.cached_tokens = event.cached_tokens
         self.queue_ms, self.prefill_ms = event.queue_ms, event.prefill_ms
-        self._note_cache(event)
+        self._note_cache(event, event.prompt_tokens)
 
     def _on_token(self, event: TokenEvent) -> None:
         self.t_send_ns = event.t_send_ns
         self.tokens.append(self.seconds(event.t_ns), event.itl_ms, event.step_id)
-        self._note_cache(event)
+        self.texts.append(event.text)
+        self._note_cache(event, event.context_tokens)
 
     def _end(self, t_ns: int, reason: FinishReason) -> None:
         self.end_s = max(self.last_s, self.seconds(t_ns))
@@ -191,10 +195,14 @@ class RequestTrace:
     def _start_cache(self, event: PrefillProgress) -> None:
         # At Send only the reused prefix is in the cache; blocks are taken with the first chunk.
         per_token = event.kv_bytes_used / event.tokens_done if event.tokens_done else 0.0
-        self.kv.append(0.0, per_token * event.cached_tokens, event.kv_bytes_allocated)
+        cached = event.cached_tokens
+        self.kv.append(0.0, per_token * cached, event.kv_bytes_allocated, cached)
 
-    def _note_cache(self, event: PrefillProgress | PrefillDone | TokenEvent) -> None:
-        self.kv.append(self.seconds(event.t_ns), event.kv_bytes_used, event.kv_bytes_allocated)
+    def _note_cache(
+        self, event: PrefillProgress | PrefillDone | TokenEvent, context_tokens: int
+    ) -> None:
+        used, allocated = event.kv_bytes_used, event.kv_bytes_allocated
+        self.kv.append(self.seconds(event.t_ns), used, allocated, context_tokens)
 
     def _prefill_seconds(self) -> float | None:
         if self.prefill_ms is not None:

@@ -33,9 +33,13 @@ class Series:
         """All values of a column so far, shape [rows]: a view, not to be written to."""
         return self._data[self._index[column], : self._length]
 
+    def value(self, column: str, row: int) -> float | None:
+        """One value, None where there is none or no such row."""
+        if not 0 <= row < self._length:
+            return None
+        value = float(self._data[self._index[column], row])
+        return None if np.isnan(value) else value
+
     def last(self, column: str) -> float | None:
         """The newest value of a column, None while there is none."""
-        if not self._length:
-            return None
-        value = float(self._data[self._index[column], self._length - 1])
-        return None if np.isnan(value) else value
+        return self.value(column, self._length - 1)

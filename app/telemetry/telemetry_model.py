@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from app.telemetry.instant import Instant, instant_at
 from app.telemetry.request_trace import RequestTrace, RunPhase
 from app.telemetry.series import Array, Series
 from app.telemetry.stages_sums import AnswerStages, StageLog
@@ -266,6 +267,10 @@ class TelemetryModel(QObject):
         within = (times > 0) & (starts < end)
         x = np.column_stack((starts[within], times[within])).ravel().clip(0.0, end)
         return x, np.repeat(values[within], 2)
+
+    def instant(self, trace: RequestTrace, t_s: float) -> Instant:
+        """Everything known of the moment `t_s` seconds after the request's Send."""
+        return instant_at(trace, t_s, self._steps, self._samples, self._origin_s(trace))
 
     def device_is_silent(self, trace: RequestTrace) -> bool:
         """Whether the sensors answer, but have no utilization for the request's device."""

@@ -256,6 +256,16 @@ def _wait_for_note(program: FakeProgram) -> None:
     wait_until(lambda: _messages(program)[-1].note is not None)
 
 
+def _hover(program: FakeProgram) -> None:
+    """The crosshair on a token in the middle of the answer."""
+    _finished(program)
+    trace = program.window.telemetry.model.selected
+    assert trace is not None
+    times = trace.tokens["t_s"]
+    program.window.panel.plots.redraw()
+    program.window.panel.plots.read(float(times[len(times) // 3]))
+
+
 def _send(program: FakeProgram, text: str) -> None:
     assert program.window.conversations.send(text)
     program.sample(96.0)
@@ -297,6 +307,7 @@ STATES = (
     State("long-prefill", "Long prefill", Script(prefill_tok_s=396.0), _long_prefill),
     State("decoding", "Decoding", Script(), _decoding),
     State("finished", "Finished, with code and a table", Script(prefill_tok_s=120.0), _finished),
+    State("hover", "Reading a moment of an answer", Script(), _hover),
     State("error", "Error, with an action", Script(bad_paths={UNSUPPORTED: PROBLEM}), _error),
     State("models", "Choosing a model", Script(), finding.filled),
     State("models-empty", "No models", Script(), finding.empty, False),
