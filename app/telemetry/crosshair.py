@@ -90,8 +90,8 @@ class Crosshair(QWidget):
         left = self._x + _GAP
         if left + width > self.width():
             left = max(0.0, self._x - _GAP - width)
-        # Below the first plot's lane of markers, so that TTFT and late tokens stay readable.
-        lane = self._place(self._areas[0]).top() + 2 * self._line()
+        # Below the two rows of the first plot's markers, so that they stay readable.
+        lane = self._place(self._areas[0]).top() + 2.5 * self._line()
         top = max(0.0, min(lane, self.height() - height))
         return QRectF(round(left), round(top), width, height)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtCore import QPointF, QRectF, QSizeF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter, QPolygonF
 
 from app.telemetry.labels import label_height
@@ -22,11 +22,12 @@ def lane_px(theme: Theme) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LateToken:
-    """A token above the axis: when, and what is written beside it."""
+    """A token above the axis: when, and what is written beside it, the cause if there is room."""
 
     t_s: float
     itl_ms: float
     label: str
+    cause: str = ""
 
 
 class ItlMarkers(PixelItem):
@@ -129,20 +130,30 @@ class ItlMarkers(PixelItem):
         for mark, token in marks:
             if len(placed) == _MAX_LABELS:
                 break
-            size = metrics.horizontalAdvance(token.label) + 2, metrics.height()
-            top = mark.center().y() - size[1] / 2
-            for left in (mark.right() + 3, mark.left() - 3 - size[0]):
-                rect = QRectF(left, top, *size)
-                others = [m for m, _ in marks if m is not mark] + [r for r, _ in placed] + [pill]
-                if (
-                    lane.left() <= left
-                    and rect.right() <= lane.right()
-                    and not any(
-                        rect.intersects(other.adjusted(-2, -1, 2, 1))
-                        for other in others
-                        if not other.isEmpty()
-                    )
-                ):
-                    placed.append((rect, token.label))
+            others = [m for m, _ in marks if m is not mark] + [r for r, _ in placed] + [pill]
+            full = f"{token.label}, {token.cause}" if token.cause else token.label
+            for text in dict.fromkeys((full, token.label)):
+                size = QSizeF(metrics.horizontalAdvance(text) + 2, metrics.height())
+                rect = _beside(mark, size, lane, others)
+                if rect is not None:
+                    placed.append((rect, text))
                     break
         return placed
+
+
+def _beside(mark: QRectF, size: QSizeF, lane: QRectF, others: list[QRectF]) -> QRectF | None:
+    """Where a label fits right or left of its mark, within the lane and clear of `others`."""
+    top = mark.center().y() - size.height() / 2
+    for left in (mark.right() + 3, mark.left() - 3 - size.width()):
+        rect = QRectF(QPointF(left, top), size)
+        if (
+            lane.left() <= left
+            and rect.right() <= lane.right()
+            and not any(
+                rect.intersects(other.adjusted(-2, -1, 2, 1))
+                for other in others
+                if not other.isEmpty()
+            )
+        ):
+            return rect
+    return None

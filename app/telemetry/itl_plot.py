@@ -9,6 +9,7 @@ from PySide6.QtGui import QColor, QPainter
 
 from app.telemetry.format import about_seconds, count, milliseconds
 from app.telemetry.itl_markers import ItlMarkers, LateToken, lane_px
+from app.telemetry.late_causes import LateCause
 from app.telemetry.pixel_items import Dots, PixelItem
 from app.telemetry.plot_area import PlotArea
 from app.telemetry.plot_header import LegendEntry, PlotHeader
@@ -146,17 +147,26 @@ class ItlPlot(PlotPanel):
     ) -> tuple[LateToken, ...]:
         if trace is None:
             return ()
-        tokens = trace.tokens
-        late = []
-        for row in rows + 1:  # the first token has no latency
-            itl_ms = float(tokens["itl_ms"][row])
-            label = milliseconds(itl_ms).text
-            if int(row) in trace.slid_rows:
-                label = self.tr("%1, context slid").replace("%1", label)
-            elif model.shared_step(int(tokens["step_id"][row])):
-                label = self.tr("%1, other chat joined").replace("%1", label)
-            late.append(LateToken(float(tokens["t_s"][row]), itl_ms, label))
-        return tuple(late)
+        rows = rows + 1  # the first token has no latency
+        times, itl_ms = trace.tokens["t_s"][rows], trace.tokens["itl_ms"][rows]
+        causes = map(self._cause_text, model.late_causes(trace, rows))
+        return tuple(
+            LateToken(t_s, itl, milliseconds(itl).text, cause)
+            for t_s, itl, cause in zip(times.tolist(), itl_ms.tolist(), causes, strict=True)
+        )
+
+    def _cause_text(self, cause: LateCause | None) -> str:
+        match cause:
+            case "slid":
+                return self.tr("context slid")
+            case "joined":
+                return self.tr("other chat joined")
+            case "new block":
+                return self.tr("new block")
+            case "same work":
+                return self.tr("same work, slower step")
+            case None:
+                return ""
 
 
 def _latencies(trace: RequestTrace | None) -> tuple[Array, Array]:

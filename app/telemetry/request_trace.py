@@ -31,6 +31,7 @@ class RequestTrace:
     `tokens`: t_s, itl_ms (NaN for the first), step_id; `texts` has their texts. `kv`: t_s,
     used and allocated (bytes), context (tokens). `paint`: paint_ms a token, in order.
     `slid_rows`: rows of `tokens` that waited for a context that slid to be computed again.
+    `block_rows`: rows for which the cache took another block.
     `kv_bytes_reserved` and `pool_tokens` are those of the model that was loaded when the
     request was sent.
     """
@@ -53,6 +54,7 @@ class RequestTrace:
         self.kv = Series("t_s", "used", "allocated", "context")
         self.paint = Series("paint_ms")
         self.slid_rows: set[int] = set()
+        self.block_rows: list[int] = []
         self.tokens_done = 0
         self.tokens_total: int | None = None
         self.cached_tokens = 0
@@ -184,6 +186,8 @@ class RequestTrace:
 
     def _on_token(self, event: TokenEvent) -> None:
         self.t_send_ns = event.t_send_ns
+        if event.kv_bytes_allocated > (self.kv.last("allocated") or 0.0):
+            self.block_rows.append(len(self.tokens))
         self.tokens.append(self.seconds(event.t_ns), event.itl_ms, event.step_id)
         self.texts.append(event.text)
         self._note_cache(event, event.context_tokens)

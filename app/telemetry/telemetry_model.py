@@ -10,6 +10,7 @@ import numpy as np
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.telemetry.instant import Instant, instant_at
+from app.telemetry.late_causes import LateCause, Rows, late_causes
 from app.telemetry.request_trace import RequestTrace, RunPhase
 from app.telemetry.series import Array, Series
 from app.telemetry.stages_sums import AnswerStages, StageLog
@@ -277,13 +278,10 @@ class TelemetryModel(QObject):
         column = "gpu_pct" if trace.on_gpu else "cpu_pct"
         return len(self._samples) > 0 and self._samples.last(column) is None
 
-    def shared_step(self, step_id: int) -> bool:
-        """Whether a step also read another chat's prompt, which makes its tokens late."""
-        rows = np.flatnonzero(self._steps["step_id"] == step_id)
-        if not len(rows):
-            return False
-        row = rows[-1]
-        return bool(self._steps["is_prefill"][row] and self._steps["num_seqs"][row] > 1)
+    def late_causes(self, trace: RequestTrace, rows: Rows) -> list[LateCause | None]:
+        """Why these rows of the request's tokens came late, None where it is not known."""
+        window = self._window(self._steps["t_s"], trace)
+        return late_causes(trace, rows, self._steps, window)
 
     # --- bookkeeping ----------------------------------------------------------------------
 

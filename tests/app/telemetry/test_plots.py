@@ -96,7 +96,9 @@ def test_late_tokens_leave_the_axis_alone(
     """A token of 41 ms among tokens of 7 is a labelled triangle, not a new axis."""
     tell(plots, model, clock, Story(num_tokens=110, late={60: 41.0}))
     assert 8 < plots.itl._top_ms < 20
-    assert [token.label for token in plots.itl._markers.late] == ["41.0 ms"]
+    assert [(t.label, t.cause) for t in plots.itl._markers.late] == [
+        ("41.0 ms", "same work, slower step")
+    ]
     assert 41.0 in plots.curves()["itl"][1]
 
 

@@ -9,7 +9,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from app.telemetry.telemetry_model import TelemetryModel
-from engine.events import GenerationFailed, GenerationFinished, StepStats, TokenEvent
+from engine.events import GenerationFailed, GenerationFinished, TokenEvent
 from engine.sensors import SensorSample
 from tests.app.telemetry.story import MS, PER_TOKEN, Clock, Story, loaded
 
@@ -216,12 +216,3 @@ def test_paint_latency_counts_each_token_once(model: TelemetryModel, clock: Cloc
     itl_ms = (tokens[1].t_ns - tokens[0].t_ns) / MS
     assert model.selected.paint["paint_ms"] == pytest.approx([itl_ms + 4, 4, 9])
     assert model.selected.paint_percentile_ms(50) == pytest.approx(9)
-
-
-def test_a_mixed_step_explains_a_late_token(model: TelemetryModel) -> None:
-    """A step that decodes for one chat and reads another's prompt is known as shared."""
-    step = StepStats(7, 1_100 * MS, "mixed", 2, 129, 40.0, 1, 1, None, None)
-    model.handle_events([step, replace(step, step_id=8, phase="decode")])
-    assert model.shared_step(7)
-    assert not model.shared_step(8)
-    assert not model.shared_step(99)
