@@ -64,6 +64,11 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                 tip=QT_TRANSLATE_NOOP("Actions", "Append to the CSV tables as each answer ends"),
             ),
             ActionSpec(
+                "file.open_recording",
+                QT_TRANSLATE_NOOP("Actions", "&Open recording…"),
+                tip=QT_TRANSLATE_NOOP("Actions", "Play a recorded session, without a model"),
+            ),
+            ActionSpec(
                 "file.save_recording",
                 QT_TRANSLATE_NOOP("Actions", "&Save recording…"),
                 tip=QT_TRANSLATE_NOOP("Actions", "Everything the panels saw, to be played again"),

@@ -51,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
     once.add_argument("--export", type=Path, metavar="DIR", help="write the CSV tables into DIR")
     once.add_argument("--screenshot", type=Path, metavar="FILE", help="save a picture (PNG)")
     once.add_argument("--exit-when-done", action="store_true", help="exit after the answer")
+    result.add_argument(
+        "--replay", type=Path, metavar="FILE", help="play a recorded session; loads no model"
+    )
     result.add_argument("--debug", action="store_true", help="log to stderr, show tracebacks")
     return result
 
@@ -66,10 +69,15 @@ def run_window(args: argparse.Namespace, factory: Callable[[], Session] | None =
         from app.startup_checks import missing_library_sentence
 
         return _fail(missing_library_sentence(str(error)) or str(error))
-    from app.program import Program
-
     app = QApplication.instance() or QApplication([sys.argv[0]])
     assert isinstance(app, QApplication)
+    if args.replay:
+        from app.replay.program import run_replay
+
+        reason = run_replay(app, args.replay)
+        return _fail(reason) if reason else DONE
+    from app.program import Program
+
     with tempfile.TemporaryDirectory(prefix="phasescope-") as passing:
         # An unattended run leaves no chat among the person's own.
         chats = Path(passing) if args.exit_when_done else None
@@ -83,6 +91,8 @@ def _problem(args: argparse.Namespace) -> str | None:
         parser().error("--export, --screenshot and --max-tokens need --prompt")
     if args.prompt is None and args.exit_when_done:
         parser().error("--exit-when-done needs --prompt")
+    if args.replay and (args.prompt is not None or args.model):
+        parser().error("--replay takes neither a model nor --prompt")
     from app.startup_checks import problem_before_qt
 
     return problem_before_qt(os.environ)

@@ -186,7 +186,7 @@ class MainWindow(QMainWindow):
         self.comparisons = CacheComparisons(
             self, self._appearance, self.conversations, self.controller, self.telemetry.model
         )
-        self.replay = ReplayLink(self, self.cards, self.telemetry.session)
+        self.replay = ReplayLink(self, self._appearance, self.cards, self.telemetry.session)
         self.roofline = RooflineLink(self, self._appearance, self.telemetry.model)
         self._themed = (
             self.chats_list,
@@ -240,6 +240,7 @@ class MainWindow(QMainWindow):
             "file.new_chat": self.conversations.new_chat,
             "file.export": self.files.export,
             "file.record": self.files.record,
+            "file.open_recording": self.replay.open,
             "file.save_recording": self.replay.save,
             "file.save_picture": self.files.save_picture,
             "file.quit": self.close,

@@ -75,7 +75,7 @@ class Program(QObject):
         """Show the window and run until it is closed; exit code, and why when it is not 0."""
         self._reporter.install()
         sys.setswitchinterval(THREAD_SWITCH_S)
-        watch = _SignalWatch(self.window.close_at_once)
+        watch = SignalWatch(self.window.close_at_once)
         self.window.show()
         # Paint first: importing torch in the engine thread holds the interpreter for a while.
         self._app.processEvents()
@@ -107,7 +107,7 @@ class Program(QObject):
         return self._code, self._reason
 
 
-class _SignalWatch(QObject):
+class SignalWatch(QObject):
     """Closes the window on Ctrl+C and SIGTERM: Qt's loop would not let Python hear of them."""
 
     def __init__(self, close: Callable[[], object]) -> None:

@@ -19,6 +19,7 @@ Object: TypeAlias = dict[str, Json]
 
 LARGEST_INT = 2**63 - 1
 MAX_INTS = 1 << 20  # in one tuple: the longest context there is
+_LARGEST_IN_RUN = 2**61  # a step, and the value after the last, are then in range as well
 _RUN = 3  # that many in step are written as a run
 _SHORT = 8  # ints that are written as they are
 
@@ -74,7 +75,7 @@ def _write_each(write: Callable[[Any], Json], values: tuple[Any, ...]) -> Json:
 
 def _write_ints(values: tuple[int, ...]) -> list[Json]:
     """Ints in steps of equal size as runs: [first, count] or [first, count, step]."""
-    if len(values) <= _SHORT or max(map(abs, values)) > LARGEST_INT:
+    if len(values) <= _SHORT or max(map(abs, values)) > _LARGEST_IN_RUN:
         return list(values)
     steps = np.diff(np.array(values, np.int64))
     ends = [*(np.flatnonzero(steps[1:] != steps[:-1]) + 1).tolist(), len(steps)]

@@ -7,19 +7,49 @@ from pathlib import Path
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QCheckBox, QFileDialog, QMessageBox, QWidget
 
+from app.appearance import Appearance
 from app.cards import CardAction, CardStack, CardText
-from app.replay.recording import SUFFIX
+from app.replay.recording import SUFFIX, RecordingError, read_recording
 from app.replay.session_recorder import SessionRecorder
+from app.replay.window import ReplayWindow
 
 CARD = "recording"
 
 
 class ReplayLink(QObject):
-    """Saves this session's recording; tells on a card how it went."""
+    """Saves this session's recording and opens others; tells on a card how it went."""
 
-    def __init__(self, window: QWidget, cards: CardStack, session: SessionRecorder) -> None:
+    def __init__(
+        self,
+        window: QWidget,
+        appearance: Appearance,
+        cards: CardStack,
+        session: SessionRecorder,
+    ) -> None:
         super().__init__(window)
-        self._window, self._cards, self._session = window, cards, session
+        self._window, self._appearance = window, appearance
+        self._cards, self._session = cards, session
+
+    def open(self) -> None:
+        """Let the person choose a recording and play it in a window of its own."""
+        dialog = self._dialog(self.tr("Open recording"), QFileDialog.FileMode.ExistingFile)
+        dialog.fileSelected.connect(lambda file: self.play(Path(file)))
+        dialog.open()
+
+    def play(self, path: Path) -> ReplayWindow | None:
+        """Play a recording from its beginning; None when it cannot be, which a card says."""
+        try:
+            recording = read_recording(path)
+        except RecordingError as error:
+            what = self.tr("{0} cannot be played.").format(path.name)
+            again = CardAction(self.tr("Open another…"), self.open)
+            self._cards.show_card(CARD, "error", CardText(what, str(error)), [again])
+            return None
+        window = ReplayWindow(self._appearance.theme, recording, path.name, self._window)
+        self._appearance.theme_changed.connect(window.set_theme)
+        window.show()
+        window.player.play()
+        return window
 
     def save(self) -> None:
         """Ask whether texts go into the recording, then where it goes."""

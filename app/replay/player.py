@@ -26,12 +26,14 @@ class Player(QObject):
         events_played(list[Told]): these were told to the model.
         position_changed(int t_ns): on the recording's clock.
         playing_changed(bool)
+        restarted(): the model was told nothing now; what comes begins with the first event.
         jumped(): the model was brought to another moment at once.
     """
 
     events_played = Signal(list)
     position_changed = Signal(object)  # an int of Qt has 32 bits
     playing_changed = Signal(bool)
+    restarted = Signal()
     jumped = Signal()
 
     def __init__(
@@ -104,6 +106,7 @@ class Player(QObject):
         if t_ns < self._position_ns:
             self.model.clear()
             self._next = 0
+            self.restarted.emit()
         self._last_tick_ns = self._clock()
         self._advance(t_ns)
         self.model.changed.emit()

@@ -38,7 +38,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recorded session; `items` in the order they were told, their times never decreasing."""
+    """A recorded session; `items` in the order in which they happened."""
 
     header: Header
     items: tuple[Told, ...]
@@ -76,10 +76,12 @@ def read_recording(path: Path) -> Recording:
 def _read(file: IO[bytes]) -> Recording:
     lines = _lines(file)
     header = _header(next(lines, b""))
-    items = tuple(_items(lines, header))
+    items = list(_items(lines))
     if not items:
         raise RecordingError(_tr("The recording is empty."))
-    return Recording(header, items)
+    # What the window sees itself it tells before events that happened earlier but come in batches.
+    items.sort(key=lambda told: told.t_ns)
+    return Recording(header, tuple(items))
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -107,8 +109,7 @@ def _header(line: bytes) -> Header:
     return header
 
 
-def _items(lines: Iterable[bytes], header: Header) -> Iterator[Told]:
-    last_ns = header.t0_ns
+def _items(lines: Iterable[bytes]) -> Iterator[Told]:
     for number, line in enumerate(lines, 2):
         if not line.endswith(b"\n"):
             sentence = _tr("The recording ends in the middle of line {0}; the file is not whole.")
@@ -119,9 +120,7 @@ def _items(lines: Iterable[bytes], header: Header) -> Iterator[Told]:
             sentence = _tr("Line {0} of the recording is damaged: {1}.")
             raise RecordingError(sentence.format(number, error)) from None
         if told is not None:
-            # A reading of the sensors may be told after events that are newer than it.
-            last_ns = max(last_ns, told.t_ns)
-            yield Told(last_ns, told.item)
+            yield told
 
 
 def _told(line: bytes) -> Told | None:

@@ -23,6 +23,7 @@ from app.model_library.job_dialog import JobDialog
 from app.model_library.picker import ModelPicker
 from app.planner.dialog import MemoryPlanner
 from app.plot_dialog import PlotDialog
+from app.replay.window import ReplayWindow
 from app.theme import load_theme
 from tests.contact_sheet.states import STATES, State, open_state
 from tests.fakes.window import FakeProgram, settle
@@ -59,11 +60,12 @@ def _with_dialog(program: FakeProgram) -> QPixmap:
         painter = QPainter(picture)
         painter.drawPixmap(program.window.mapFromGlobal(menu.pos()), menu.grab())
         painter.end()
-    dialogs: list[ModelPicker | JobDialog | MemoryPlanner | PlotDialog] = []
+    dialogs: list[ModelPicker | JobDialog | MemoryPlanner | PlotDialog | ReplayWindow] = []
     dialogs += program.window.findChildren(ModelPicker)
     dialogs += program.window.findChildren(JobDialog)
     dialogs += program.window.findChildren(MemoryPlanner)
     dialogs += program.window.findChildren(PlotDialog)
+    dialogs += program.window.findChildren(ReplayWindow)
     for dialog in dialogs:
         dialog.fit_into(program.window.size())
         settle(60)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
@@ -208,6 +210,20 @@ def _roofline_live(program: FakeProgram) -> None:
     _wait_for_tokens(program, 48)
 
 
+def _replay(program: FakeProgram, *, with_text: bool) -> None:
+    """A recording of an answer, in the middle of its decoding."""
+    program.load()
+    _ask(program, SECOND_QUESTION)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "session.phasescope"
+        program.window.telemetry.session.save(path, with_text=with_text)
+        window = program.window.replay.play(path)
+    assert window is not None
+    player = window.player
+    player.pause()
+    player.seek(player.start_ns + (player.end_ns - player.start_ns) * 7 // 10)
+
+
 def _filled(program: FakeProgram, policy: ContextPolicy, context: int) -> None:
     """Several turns in a context too short for them."""
     program.settings.set(CONTEXT_POLICY, policy)
@@ -300,6 +316,7 @@ UNMEASURED = Script(is_measured=False, available_bytes=21_600_000_000)
 PLAIN = Script(prefill_tok_s=700.0)
 SLOW_TO_START = Script(answer=SHORT_ANSWER, prefill_tok_s=396.0, matmul_flops=160e9)
 SLOW_TO_STREAM = Script(answer=SHORT_ANSWER, itl_ms=95.0, bandwidth=6e9)
+SHORT = Script(answer=SHORT_ANSWER)
 STATES = (
     State("first-start", "First start", Script(hold_load_at=0.0), _begin_to_load, False),
     State("empty-chat", "Empty chat", Script(), FakeProgram.load),
@@ -332,6 +349,8 @@ STATES = (
     State("roofline-empty", "Roofline before any step", Script(), _roofline_empty),
     State("roofline", "Roofline after an answer", Script(), _roofline),
     State("roofline-live", "Roofline while an answer streams", Script(), _roofline_live),
+    State("replay", "Replay", SHORT, lambda p: _replay(p, with_text=True)),
+    State("replay-blocks", "Replay without text", SHORT, lambda p: _replay(p, with_text=False)),
     State("slow-start", "Slow to start", SLOW_TO_START, _slow_start),
     State("slow-stream", "Slow to stream, in figures", SLOW_TO_STREAM, _slow_stream),
     State("cure-applied", "A suggestion applied", SLOW_TO_STREAM, _apply_cure),

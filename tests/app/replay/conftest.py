@@ -42,14 +42,25 @@ def story() -> Story:
     return Story(late={40: 55.0}, cached_tokens=128, queue_ms=3.0)
 
 
-@pytest.fixture
-def recording(story: Story, tmp_path: Path) -> Recording:
+def recorded(story: Story, path: Path, *, with_text: bool) -> Recording:
     """The story, recorded, saved and opened."""
     recorder = SessionRecorder(Clock(0))
     record(recorder, story)
-    recorder.save(tmp_path / "story.phasescope", with_text=False)
+    recorder.save(path, with_text=with_text)
     recorder.close()
-    return read_recording(tmp_path / "story.phasescope")
+    return read_recording(path)
+
+
+@pytest.fixture
+def recording(story: Story, tmp_path: Path) -> Recording:
+    """The story without its text."""
+    return recorded(story, tmp_path / "story.phasescope", with_text=False)
+
+
+@pytest.fixture
+def recording_with_text(story: Story, tmp_path: Path) -> Recording:
+    """The story with its text."""
+    return recorded(story, tmp_path / "words.phasescope", with_text=True)
 
 
 @pytest.fixture
