@@ -1,0 +1,1 @@
+"""The same prompt again with something changed, the earlier run beside it."""
