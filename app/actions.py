@@ -100,6 +100,13 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                     "Actions", "The same prompt again without the KV cache, beside the answer's run"
                 ),
             ),
+            ActionSpec(
+                "chat.race",
+                QT_TRANSLATE_NOOP("Actions", "R&ace…"),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "The same prompt again with another format, beside the answer's run"
+                ),
+            ),
             SEPARATOR,
             ActionSpec("chat.rename", QT_TRANSLATE_NOOP("Actions", "Re&name"), ("Ctrl+Shift+R",)),
             ActionSpec(

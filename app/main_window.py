@@ -54,6 +54,8 @@ from app.model_library.finding import ModelFinding
 from app.model_loading import ModelLoading
 from app.model_menus import ModelMenus
 from app.planner.planning import PlannerLink
+from app.race.opening import ACTION as RACE
+from app.race.opening import Races
 from app.replay.opening import ReplayLink
 from app.request_chats import RequestChats
 from app.roofline.opening import RooflineLink
@@ -188,6 +190,16 @@ class MainWindow(QMainWindow):
         )
         self.replay = ReplayLink(self, self._appearance, self.cards, self.telemetry.session)
         self.roofline = RooflineLink(self, self._appearance, self.telemetry.model)
+        self.races = Races(
+            self,
+            self._appearance,
+            self.conversations,
+            self.controller,
+            self.loading,
+            self.telemetry.model,
+            self.panel.plots,
+            self.cards,
+        )
         self._themed = (
             self.chats_list,
             self.chat_view,
@@ -249,6 +261,7 @@ class MainWindow(QMainWindow):
             "chat.regenerate": self.conversations.regenerate,
             "chat.copy_answer": self.chat_view.copy_last_answer,
             "chat.compare_cache": self.comparisons.open,
+            "chat.race": self.races.open,
             "chat.rename": self._rename_chat,
             "chat.delete": self._delete_chat,
             "model.starter": self.loading.open_starter,
@@ -402,6 +415,8 @@ class MainWindow(QMainWindow):
             self.loading.change({"context_length": int(value)})
         elif name == "new-chat":
             self.conversations.new_chat()
+        elif name == RACE:
+            self.races.open(value)
         elif name == TRY:
             self.diagnoses.apply(action)
 
@@ -561,5 +576,6 @@ class MainWindow(QMainWindow):
         self.finding.close()
         self.planner.close()
         self.diagnoses.close()
+        self.races.close()
         self.controller.shutdown()
         super().closeEvent(event)

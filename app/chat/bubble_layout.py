@@ -41,6 +41,7 @@ class Target(StrEnum):
     COPY = "copy"
     REGENERATE = "regenerate"
     COMPARE = "compare"
+    RACE = "race"
     ACTION = "action"
     SUGGESTION = "suggestion"
     DETAILS = "details"

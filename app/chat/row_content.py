@@ -85,6 +85,8 @@ def control_label(target: Target) -> str:
         return translate("ChatDelegate", "Regenerate")
     if target is Target.COMPARE:
         return translate("ChatDelegate", "Compare with the cache off…")
+    if target is Target.RACE:
+        return translate("ChatDelegate", "Race…")
     return translate("ChatDelegate", "Copy")
 
 

@@ -27,4 +27,5 @@ def row_entries(index: Index, content: RowContent, hit: Hit | None) -> list[tupl
         entries.append((control_label(Target.REGENERATE), Hit(Target.REGENERATE)))
     if message_of(index).stats is not None:
         entries.append((control_label(Target.COMPARE), Hit(Target.COMPARE)))
+        entries.append((control_label(Target.RACE), Hit(Target.RACE)))
     return entries

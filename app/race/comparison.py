@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.config import EngineConfig
+from engine.diagnosis.cures import MIN_PREFILL_TOKENS
 from engine.events import RequestMetrics
 from engine.footprint import resolve_kv_format
 from engine.planner.plan import Planning
@@ -43,8 +44,9 @@ def predicted_speedup(
     before, after = (_seconds(planning, config, run) for planning, config in (first, second))
     if before is None or after is None:
         return Speedup(None, None)
-    ttft = None if run.cached_tokens else before[0] / after[0]
-    return Speedup(before[1] / after[1], ttft)
+    # A short prompt reads the weights as a token does, which the formula of prompts leaves out.
+    is_long = run.prompt_tokens >= MIN_PREFILL_TOKENS and not run.cached_tokens
+    return Speedup(before[1] / after[1], before[0] / after[0] if is_long else None)
 
 
 def _seconds(

@@ -8,6 +8,7 @@ from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor, QPainter
 
 from app.telemetry.format import about_seconds, count, milliseconds
+from app.telemetry.ghost import GhostLine
 from app.telemetry.itl_markers import ItlMarkers, LateToken, lane_px
 from app.telemetry.late_causes import LateCause
 from app.telemetry.pixel_items import Dots, PixelItem
@@ -54,13 +55,12 @@ class ItlPlot(PlotPanel):
         area = PlotArea(theme, _NUM_TICKS)
         super().__init__(theme, PlotHeader(theme), area)
         self.header.set_title(self.tr("Inter-token latency"))
-        self.header.set_legend(
-            (
-                LegendEntry("dot", "decode", self.tr("token"), self.tr("token")),
-                LegendEntry("band", "muted", self.tr("p50 – p95"), self.tr("p50–p95")),
-                LegendEntry("line", "prefill", self.tr("prefill, TTFT"), self.tr("prefill")),
-            )
+        self._legend = (
+            LegendEntry("dot", "decode", self.tr("token"), self.tr("token")),
+            LegendEntry("band", "muted", self.tr("p50 – p95"), self.tr("p50–p95")),
+            LegendEntry("line", "prefill", self.tr("prefill, TTFT"), self.tr("prefill")),
         )
+        self.header.set_legend(self._legend)
         area.setAccessibleName(self.tr("Plot of the inter-token latency"))
         self._top_ms = _EMPTY_TOP_MS
         self._shown_request = ""
@@ -68,7 +68,8 @@ class ItlPlot(PlotPanel):
         self._dots = Dots(_DOT_PX)
         self._markers = ItlMarkers(theme)
         self._notice = PrefillNotice(theme)
-        for item in (self._band, self._dots, self._markers, self._notice):
+        self._ghost = GhostLine("muted")
+        for item in (self._ghost, self._band, self._dots, self._markers, self._notice):
             area.addItem(item, ignoreBounds=True)
         area.resized.connect(self._apply_axis)
         self.set_theme(theme)
@@ -79,6 +80,9 @@ class ItlPlot(PlotPanel):
         self._say(trace, now)
         x, itl = _latencies(trace)
         self._choose_top(trace, itl)
+        ghost_x, ghost_itl = _latencies(self._ghost.trace)
+        # The lane above the axis is the markers', which are those of the present run.
+        self._ghost.set_course(ghost_x, np.minimum(ghost_itl, self._top_ms))
         late = itl > self._top_ms
         self._curves = {"itl": (x, itl), "itl band": _band(trace), "ttft": _ttft(trace)}
         self._dots.set_data(x[~late], itl[~late])
@@ -95,10 +99,16 @@ class ItlPlot(PlotPanel):
         super().set_theme(theme)
         self._dots.set_color(theme.color("decode"))
         self._band.color = theme.color("muted", _BAND_ALPHA)
+        self._ghost.set_theme(theme)
         self._markers.theme = self._notice.theme = theme
         for item in (self._band, self._markers, self._notice):
             item.update()
         self._apply_axis()
+
+    def set_ghost(self, trace: RequestTrace | None) -> None:
+        """Draw an earlier run behind the present one; None: no more."""
+        self._ghost.trace = trace
+        self.header.set_legend((*self._legend, *self._ghost.legend()))
 
     def keep_free(self, right_px: float) -> None:
         """Leave this much of the marker lane's right end to something drawn over it."""
@@ -126,7 +136,7 @@ class ItlPlot(PlotPanel):
 
     def _choose_top(self, trace: RequestTrace | None, itl: Array) -> None:
         request_id = trace.request_id if trace else ""
-        needed = covered(itl)
+        needed = max(covered(itl), covered(_latencies(self._ghost.trace)[1]))
         calm = _CALM[0] * self._top_ms <= needed <= _CALM[1] * self._top_ms
         if not calm or request_id != self._shown_request:
             self._top_ms = axis_top(needed * _HEADROOM, _NUM_TICKS) if needed else _EMPTY_TOP_MS

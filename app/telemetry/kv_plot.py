@@ -7,6 +7,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter
 
 from app.telemetry.format import count, three_digits
+from app.telemetry.ghost import GhostLine
 from app.telemetry.labels import label_height
 from app.telemetry.pixel_items import Line, PixelItem, make_pen
 from app.telemetry.plot_area import PlotArea
@@ -65,18 +66,18 @@ class KvPlot(PlotPanel):
         area = PlotArea(theme, _NUM_TICKS)
         super().__init__(theme, PlotHeader(theme), area)
         self.header.set_title(self.tr("KV cache"))
-        self.header.set_legend(
-            (
-                LegendEntry("line", "kv", self.tr("used"), self.tr("used")),
-                LegendEntry("line", "faint", self.tr("allocated"), self.tr("allocated")),
-                LegendEntry("dash", "faint", self.tr("reserved"), self.tr("reserved")),
-            )
+        self._legend = (
+            LegendEntry("line", "kv", self.tr("used"), self.tr("used")),
+            LegendEntry("line", "faint", self.tr("allocated"), self.tr("allocated")),
+            LegendEntry("dash", "faint", self.tr("reserved"), self.tr("reserved")),
         )
+        self.header.set_legend(self._legend)
         area.setAccessibleName(self.tr("Plot of the KV cache"))
         self._allocated = Line(smooth=False)
         self._used = Line()
         self._reserved = ReservedLine(theme)
-        for item in (self._allocated, self._used, self._reserved):
+        self._ghost = GhostLine("kv")
+        for item in (self._ghost, self._allocated, self._used, self._reserved):
             area.addItem(item, ignoreBounds=True)
         area.resized.connect(self._apply_axis)
         self.set_theme(theme)
@@ -84,7 +85,7 @@ class KvPlot(PlotPanel):
     def refresh(self, model: TelemetryModel) -> None:
         trace, reserved = model.selected, model.kv_bytes_reserved
         self._shade(trace, model.now_ns())
-        largest = (trace.kv.last("allocated") if trace else None) or 0.0
+        largest = max(_allocated(trace), _allocated(self._ghost.trace))
         in_gb = _axis_bytes(largest, reserved) >= 1e9
         self._name_unit(in_gb)
         unit = 1e9 if in_gb else 1e6
@@ -99,12 +100,21 @@ class KvPlot(PlotPanel):
         self._used.set_data(*self._curves["kv used"])
         self._allocated.set_data(*self._curves["kv allocated"])
         self._reserved.update()
+        ghost = self._ghost.trace
+        x, y = (ghost.kv["t_s"], ghost.kv["used"]) if ghost else (EMPTY, EMPTY)
+        self._ghost.set_course(x, y / unit)
+
+    def set_ghost(self, trace: RequestTrace | None) -> None:
+        """Draw an earlier run behind the present one; None: no more."""
+        self._ghost.trace = trace
+        self.header.set_legend((*self._legend, *self._ghost.legend()))
 
     def set_theme(self, theme: Theme) -> None:
         super().set_theme(theme)
         self._used.pen = make_pen(theme.color("kv"), 1.5)
         self._used.fill = theme.color("kv", _FILL_ALPHA)
         self._allocated.pen = make_pen(theme.color("faint"), 1)
+        self._ghost.set_theme(theme)
         self._reserved.theme = theme
         for item in (self._used, self._allocated, self._reserved):
             item.update()
@@ -140,6 +150,10 @@ class KvPlot(PlotPanel):
 def _lane_px(theme: Theme) -> float:
     """Room for the label of the reserved pool, above everything that can be used."""
     return label_height(theme) + 4
+
+
+def _allocated(trace: RequestTrace | None) -> float:
+    return (trace.kv.last("allocated") if trace else None) or 0.0
 
 
 def _axis_bytes(largest: float, reserved: int | None) -> float:

@@ -14,6 +14,7 @@ from app.telemetry.itl_plot import ItlPlot
 from app.telemetry.kv_plot import KvPlot
 from app.telemetry.plot_area import RIGHT_MARGIN
 from app.telemetry.plot_panel import Curves, PlotPanel
+from app.telemetry.request_trace import RequestTrace
 from app.telemetry.scales import time_range_s
 from app.telemetry.telemetry_model import TelemetryModel
 from app.telemetry.time_axis import TimeAxis
@@ -47,6 +48,7 @@ class TelemetryPlots(QWidget):
         self._following = True
         self._last_redraw_ns = 0
         self._shown_request: str | None = None
+        self._ghost: RequestTrace | None = None
         self.itl = ItlPlot(theme)
         self.kv = KvPlot(theme)
         self.utilization = UtilizationPlot(theme)
@@ -113,6 +115,14 @@ class TelemetryPlots(QWidget):
         self._set_following(True)
         self.redraw()
 
+    def set_ghost(self, trace: RequestTrace | None) -> None:
+        """Draw an earlier run behind the present one, aligned at Send; None: no more."""
+        if trace is not self._ghost:
+            self._ghost = trace
+            self.itl.set_ghost(trace)
+            self.kv.set_ghost(trace)
+            self.redraw()
+
     def schedule(self) -> None:
         """Redraw soon, a few times a second; hidden plots wait until they are shown."""
         if self._timer.isActive() or not self.isVisible():
@@ -155,8 +165,9 @@ class TelemetryPlots(QWidget):
         trace, now = self._model.selected, self._model.now_ns()
         if trace is None:
             return time_range_s(0.0)
+        end_s = trace.elapsed_s(now) + (trace.seconds_left(now) or 0.0)
         # Room for the prefill that is still to come: the axis then holds still until it is over.
-        return time_range_s(trace.elapsed_s(now) + (trace.seconds_left(now) or 0.0))
+        return time_range_s(max(end_s, self._ghost.last_s if self._ghost else 0.0))
 
     def _set_range(self, start_s: float, end_s: float) -> None:
         if self.time_range != (start_s, end_s):

@@ -16,6 +16,7 @@ from app import folders
 from app.appearance import ThemeChoice
 from app.chat.store import Chat, ChatMessage, ChatStore, new_id
 from app.explained.story import Step
+from app.race.dialog import RaceDialog
 from app.settings.schema import CONTEXT_POLICY, SHOW_STAGES
 from engine.config import ContextPolicy, EngineConfig
 from engine.session import EngineError
@@ -224,6 +225,28 @@ def _replay(program: FakeProgram, *, with_text: bool) -> None:
     player.seek(player.start_ns + (player.end_ns - player.start_ns) * 7 // 10)
 
 
+def _race(program: FakeProgram) -> None:
+    """INT4 against INT8, as far as the script lets it go."""
+    program.window.loading.load(EngineConfig(MODEL, weight_format="int8"))
+    wait_until(lambda: program.controller.model is not None)
+    _ask(program, QUESTION)
+    dialog = program.window.races.open()
+    assert dialog is not None
+    dialog.choose({"weight_format": "int4"})
+    settle(100)
+    program.session.script.hold_decode_at = program.session.script.hold_decode_at or 90
+    dialog.start.click()
+    race = dialog.race
+    wait_until(lambda: race.trace is not None and len(race.trace.tokens) >= 90)
+
+
+def _raced(program: FakeProgram) -> None:
+    _race(program)
+    dialog = program.window.findChildren(RaceDialog)[0]
+    program.session.release()
+    wait_until(lambda: not dialog.race.is_running)
+
+
 def _filled(program: FakeProgram, policy: ContextPolicy, context: int) -> None:
     """Several turns in a context too short for them."""
     program.settings.set(CONTEXT_POLICY, policy)
@@ -317,6 +340,7 @@ PLAIN = Script(prefill_tok_s=700.0)
 SLOW_TO_START = Script(answer=SHORT_ANSWER, prefill_tok_s=396.0, matmul_flops=160e9)
 SLOW_TO_STREAM = Script(answer=SHORT_ANSWER, itl_ms=95.0, bandwidth=6e9)
 SHORT = Script(answer=SHORT_ANSWER)
+RACING = Script(itl_ms_as={"int8": 9.6, "int4": 6.4})
 STATES = (
     State("first-start", "First start", Script(hold_load_at=0.0), _begin_to_load, False),
     State("empty-chat", "Empty chat", Script(), FakeProgram.load),
@@ -351,6 +375,8 @@ STATES = (
     State("roofline-live", "Roofline while an answer streams", Script(), _roofline_live),
     State("replay", "Replay", SHORT, lambda p: _replay(p, with_text=True)),
     State("replay-blocks", "Replay without text", SHORT, lambda p: _replay(p, with_text=False)),
+    State("race-running", "A race, the earlier run behind it", RACING, _race),
+    State("race-finished", "A race, finished", RACING, _raced),
     State("slow-start", "Slow to start", SLOW_TO_START, _slow_start),
     State("slow-stream", "Slow to stream, in figures", SLOW_TO_STREAM, _slow_stream),
     State("cure-applied", "A suggestion applied", SLOW_TO_STREAM, _apply_cure),

@@ -190,7 +190,10 @@ def test_the_prediction_is_the_ratio_of_the_formulas(
 ) -> None:
     """Seconds before over seconds after, at the context of this run; blind without peaks."""
     _, first = answered(make_program)
-    run, config = first.metrics, EngineConfig(MODEL, weight_format="int8")
+    run, config = (
+        replace(first.metrics, prompt_tokens=500),
+        EngineConfig(MODEL, weight_format="int8"),
+    )
     planning = FakeSession().planning(MODEL, "cpu", 2)
     then = replace(config, weight_format="int4")
     predicted = predicted_speedup((planning, config), (planning, then), run)
@@ -200,6 +203,8 @@ def test_the_prediction_is_the_ratio_of_the_formulas(
     assert predicted.decode == decode_s(now, device, middle) / decode_s(after, device, middle)
     prompt = run.prompt_tokens
     assert predicted.ttft == prefill_s(now, device, prompt) / prefill_s(after, device, prompt)
+    short = replace(run, prompt_tokens=20)
+    assert predicted_speedup((planning, config), (planning, then), short).ttft is None
     blind = FakeSession(Script(is_measured=False)).planning(MODEL, "cpu", 2)
     nothing = predicted_speedup((blind, config), (blind, then), run)
     assert (nothing.decode, nothing.ttft) == (None, None)
