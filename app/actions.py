@@ -64,6 +64,20 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                 tip=QT_TRANSLATE_NOOP("Actions", "Append to the CSV tables as each answer ends"),
             ),
             ActionSpec(
+                "file.export_report",
+                QT_TRANSLATE_NOOP("Actions", "Export report (&HTML)…"),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "Figures, tables, settings and this machine in one file"
+                ),
+            ),
+            ActionSpec(
+                "file.export_vllm",
+                QT_TRANSLATE_NOOP("Actions", "Export for &vLLM tools (JSON)…"),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "For scripts that read what vLLM's serving benchmark saves"
+                ),
+            ),
+            ActionSpec(
                 "file.open_recording",
                 QT_TRANSLATE_NOOP("Actions", "&Open recording…"),
                 tip=QT_TRANSLATE_NOOP("Actions", "Play a recorded session, without a model"),

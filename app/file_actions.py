@@ -76,7 +76,7 @@ class FileActions(QObject):
         """Let the person choose where the panels' picture goes."""
         dialog = self._dialog(self.tr("Save panels as picture"), QFileDialog.FileMode.AnyFile)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setNameFilter(self.tr("Pictures (*.png)"))
+        dialog.setNameFilters([self.tr("Picture (*.png)"), self.tr("Vector drawing (*.svg)")])
         dialog.setDefaultSuffix("png")
         dialog.selectFile("phasescope.png")
         self._ask(dialog, self._save_picture_as)

@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     once.add_argument("--prompt", metavar="TEXT", help="ask this once the model is loaded")
     once.add_argument("--max-tokens", type=_positive, metavar="N", help="end the answer after N")
     once.add_argument("--export", type=Path, metavar="DIR", help="write the CSV tables into DIR")
+    once.add_argument("--report", type=Path, metavar="FILE", help="write an HTML report")
     once.add_argument("--screenshot", type=Path, metavar="FILE", help="save a picture (PNG)")
     once.add_argument("--exit-when-done", action="store_true", help="exit after the answer")
     result.add_argument(
@@ -87,8 +88,8 @@ def run_window(args: argparse.Namespace, factory: Callable[[], Session] | None =
 
 
 def _problem(args: argparse.Namespace) -> str | None:
-    if args.prompt is None and (args.export or args.screenshot or args.max_tokens):
-        parser().error("--export, --screenshot and --max-tokens need --prompt")
+    if args.prompt is None and any((args.export, args.report, args.screenshot, args.max_tokens)):
+        parser().error("--export, --report, --screenshot and --max-tokens need --prompt")
     if args.prompt is None and args.exit_when_done:
         parser().error("--exit-when-done needs --prompt")
     if args.replay and (args.prompt is not None or args.model):

@@ -49,6 +49,7 @@ from app.engine_display import EngineDisplay, EngineWidgets
 from app.engine_link.controller import EngineController
 from app.explained.anchors import Anchors
 from app.explained.opening import Explanations
+from app.export.opening import SessionExports
 from app.file_actions import FileActions
 from app.model_library.finding import ModelFinding
 from app.model_loading import ModelLoading
@@ -189,6 +190,7 @@ class MainWindow(QMainWindow):
             self, self._appearance, self.conversations, self.controller, self.telemetry.model
         )
         self.replay = ReplayLink(self, self._appearance, self.cards, self.telemetry.session)
+        self.exports = SessionExports(self, self.cards, self.conversations, self.telemetry.model)
         self.roofline = RooflineLink(self, self._appearance, self.telemetry.model)
         self.races = Races(
             self,
@@ -254,6 +256,8 @@ class MainWindow(QMainWindow):
             "file.record": self.files.record,
             "file.open_recording": self.replay.open,
             "file.save_recording": self.replay.save,
+            "file.export_report": self.exports.open_report,
+            "file.export_vllm": self.exports.open_vllm_json,
             "file.save_picture": self.files.save_picture,
             "file.quit": self.close,
             "chat.send": lambda: self._send(self.composer.text()),
@@ -575,6 +579,7 @@ class MainWindow(QMainWindow):
         self.telemetry.close()
         self.finding.close()
         self.planner.close()
+        self.exports.close()
         self.diagnoses.close()
         self.races.close()
         self.controller.shutdown()

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, QSize
-from PySide6.QtGui import QGuiApplication, QPixmap
-from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from pathlib import Path
 
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QGuiApplication, QPixmap
+from PySide6.QtWidgets import (
+    QDialog,
+    QFileDialog,
+    QFrame,
+    QHBoxLayout,
+    QMessageBox,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.picture import pixmap_of, save_picture
 from app.telemetry.labels import ThemedLabel
 from app.telemetry.plot_header import PlotHeader
 from app.theme import CONTROL_PX, LABEL_PX, READING_PX, Theme
 
 MARGIN = 24
-PICTURE_SCALE = 2
 
 
 class PlotDialog(QDialog):
-    """A card that is copied as one picture, and buttons below it. Made around its `plot`.
+    """A card that is copied or saved as one picture, and buttons below it. Made around its `plot`.
 
     Attributes:
         headline, summary: what is seen, over the plot. header: the plot's title and legend.
         reading: what is said below the plot. source: what ran, the card's last line.
-        copy, close_button: on the right of `buttons`, which has room for others before them.
+        save, copy, close_button: on the right of `buttons`, which has room for others before them.
     """
 
     def __init__(
@@ -35,11 +46,13 @@ class PlotDialog(QDialog):
         self.reading = ThemedLabel(theme, CONTROL_PX, "text")
         self.source = ThemedLabel(theme, LABEL_PX + 0.5, "faint")
         self.picture = QFrame()
+        self.save = QPushButton(self.tr("Save picture…"))
         self.copy = QPushButton()
         self.close_button = QPushButton(self.tr("Close"))
         self.buttons = QHBoxLayout()
         self._fill_card(plot)
         self._lay_out()
+        self.save.clicked.connect(self._ask_where)
         self.copy.clicked.connect(self._copy_picture)
         self.close_button.clicked.connect(self.reject)
         self.fit_into(parent.size())
@@ -57,21 +70,39 @@ class PlotDialog(QDialog):
         self.fit_into(self._window.size())
 
     def offer_copy(self, there_is_one: bool) -> None:
-        """Let the picture be copied as it is now, or not."""
+        """Let the picture be copied and saved as it is now, or not."""
         self.copy.setText(self.tr("Copy as picture"))
         self.copy.setEnabled(there_is_one)
+        self.save.setEnabled(there_is_one)
 
     def pixmap(self) -> QPixmap:
         """The card at twice its size."""
-        pixmap = QPixmap(self.picture.size() * PICTURE_SCALE)
-        pixmap.setDevicePixelRatio(PICTURE_SCALE)
-        pixmap.fill(self._theme.color("surface"))
-        self.picture.render(pixmap, QPoint())
-        return pixmap
+        return pixmap_of(self.picture, self._theme.color("surface"))
 
     def _copy_picture(self) -> None:
         QGuiApplication.clipboard().setPixmap(self.pixmap())
         self.copy.setText(self.tr("Copied"))
+
+    def _ask_where(self) -> None:
+        dialog = QFileDialog(self, self.tr("Save picture"))
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setNameFilters([self.tr("Picture (*.png)"), self.tr("Vector drawing (*.svg)")])
+        dialog.setDefaultSuffix("png")
+        dialog.selectFile("phasescope.png")
+        dialog.fileSelected.connect(self._save_picture_as)
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+
+    def _save_picture_as(self, file: str) -> None:
+        try:
+            background = self._theme.color("surface")
+            save_picture(self.picture, Path(file), background, self.windowTitle())
+        except OSError as error:
+            what = self.tr("The picture could not be saved.")
+            box = QMessageBox(QMessageBox.Icon.Warning, self.windowTitle(), what, parent=self)
+            box.setInformativeText(f"{error}. {self.tr('Choose another folder.')}")
+            box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+            box.open()
 
     def _fill_card(self, plot: QWidget) -> None:
         self.picture.setObjectName("plotCard")
@@ -92,6 +123,7 @@ class PlotDialog(QDialog):
     def _lay_out(self) -> None:
         self.buttons.setSpacing(8)
         self.buttons.addStretch(1)
+        self.buttons.addWidget(self.save)
         self.buttons.addWidget(self.copy)
         self.buttons.addWidget(self.close_button)
         column = QVBoxLayout(self)

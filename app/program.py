@@ -86,7 +86,9 @@ class Program(QObject):
 
     def _prepare_job(self, args: argparse.Namespace) -> None:
         self.window.conversations.set_base(SamplingParams(), args.max_tokens)
-        job = UnattendedJob(args.prompt, args.export, args.screenshot, args.exit_when_done)
+        job = UnattendedJob(
+            args.prompt, args.export, args.report, args.screenshot, args.exit_when_done
+        )
         run = UnattendedRun(self.window, job)
         run.ended.connect(self._on_ended)
 

@@ -23,6 +23,7 @@ class UnattendedJob:
 
     prompt: str
     export: Path | None = None
+    report: Path | None = None
     screenshot: Path | None = None
     exit_when_done: bool = False
 
@@ -79,6 +80,11 @@ class UnattendedRun(QObject):
             problem = self._window.telemetry.export(job.export)
             if problem:
                 return _line(problem.what, problem.why, problem.next)
+        if job.report:
+            try:
+                self._window.exports.write_report_now(job.report)
+            except OSError as error:
+                return f"The report could not be written to {job.report}: {error.strerror}."
         empty = self._window.empty_curves()
         if job.screenshot:
             job.screenshot.parent.mkdir(parents=True, exist_ok=True)

@@ -21,9 +21,9 @@ def program_version() -> str:
         return "unknown"
 
 
-def metrics_page() -> str:
-    """What each figure means, with its formula."""
-    rows = (
+def definitions() -> tuple[tuple[str, str, str], ...]:
+    """What each figure means: its name, its formula, its meaning."""
+    return (
         (
             _tr("Time to first token (TTFT)"),
             "t1 − t_send",
@@ -94,10 +94,14 @@ def metrics_page() -> str:
             _tr("Share of its last sample period in which anything ran; it cannot see a token."),
         ),
     )
+
+
+def metrics_page() -> str:
+    """The definitions as a table."""
     cells = (
         f"<tr><td><span class='term'>{escape(name)}</span><br><code>{escape(formula)}</code></td>"
         f"<td>{escape(meaning)}</td></tr>"
-        for name, formula, meaning in rows
+        for name, formula, meaning in definitions()
     )
     clock = _tr("Every time is stamped in the engine, when the token is known; painting is apart.")
     return f"<p class='quiet'>{escape(clock)}</p><table>{''.join(cells)}</table>"

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QWidget
 from app.plot_dialog import PlotDialog
 from app.roofline import words
 from app.roofline.plot import RooflinePlot
-from app.roofline.scene import Limits
+from app.roofline.scene import limits_of
 from app.telemetry.step_points import StepPoints
 from app.telemetry.telemetry_model import TelemetryModel
 from app.theme import Theme
@@ -70,7 +70,7 @@ class RooflineDialog(PlotDialog):
     def _show_steps(self, loaded: ModelLoaded) -> None:
         assert loaded.roofs is not None
         points = self._model.step_points()
-        limits = _limits(loaded, points)
+        limits = limits_of(loaded, points)
         selected = points.where(points.is_selected)
         prefill = words.place(selected.where(selected.is_prefill))
         decode = words.place(selected.where(~selected.is_prefill))
@@ -104,11 +104,3 @@ class RooflineDialog(PlotDialog):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.refresh()
-
-
-def _limits(loaded: ModelLoaded, points: StepPoints) -> Limits:
-    """The roofs for what the newest decode step reads; before there is one, for the weights."""
-    assert loaded.roofs is not None
-    decode = points.bytes[~points.is_prefill]
-    working_set = int(decode[-1]) if len(decode) else loaded.weight_bytes
-    return Limits(loaded.roofs.matmul_flops, loaded.roofs.bandwidth_at(working_set), working_set)

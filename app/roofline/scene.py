@@ -10,6 +10,7 @@ from PySide6.QtCore import QPointF, QRectF
 from app.roofline.log_axis import LogAxis, rung_above, rung_below
 from app.telemetry.series import Array
 from app.telemetry.step_points import StepPoints
+from engine.events import ModelLoaded
 
 _AROUND_RIDGE = 12.0  # what the intensity axis shows at least on either side, as a factor
 _AROUND_DOTS = 1.5
@@ -28,6 +29,17 @@ class Limits:
     def ridge(self) -> float:
         """The intensity in FLOP/byte at which both roofs are equally high."""
         return self.matmul_flops / self.bandwidth
+
+
+def limits_of(loaded: ModelLoaded, points: StepPoints) -> Limits:
+    """The roofs for what the newest decode step reads; before there is one, for the weights.
+
+    `loaded` must have roofs.
+    """
+    assert loaded.roofs is not None
+    decode = points.bytes[~points.is_prefill]
+    working_set = int(decode[-1]) if len(decode) else loaded.weight_bytes
+    return Limits(loaded.roofs.matmul_flops, loaded.roofs.bandwidth_at(working_set), working_set)
 
 
 @dataclass(frozen=True, slots=True)

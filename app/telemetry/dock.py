@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QPoint, QSize
-from PySide6.QtGui import QPainter, QPaintEvent, QPixmap, QResizeEvent
+from PySide6.QtCore import QEvent, QSize
+from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from app.picture import save_picture
 from app.telemetry.block_map_panel import BlockMapPanel
 from app.telemetry.plot_area import RIGHT_MARGIN
 from app.telemetry.plots import TelemetryPlots
@@ -17,7 +18,6 @@ from app.telemetry.stages_panel import StagesPanel
 from app.telemetry.telemetry_model import TelemetryModel
 from app.theme import Theme
 
-PICTURE_SCALE = 2
 PREFERRED_SIZE = QSize(512, 720)
 MINIMUM_WIDTH = 360  # at 100 % text size
 
@@ -70,7 +70,7 @@ class TelemetryPanel(QWidget):
         self._fit()
 
     def save_picture(self, path: Path) -> None:
-        """Write the panels as they are now to a PNG at twice their size, hidden or not.
+        """Write the panels as they are now, hidden or not: PNG at twice their size, or SVG.
 
         Raises OSError when the file cannot be written.
         """
@@ -80,12 +80,7 @@ class TelemetryPanel(QWidget):
         self.plots.redraw()
         self.stages.refresh()
         self.block_map.refresh()
-        pixmap = QPixmap(self.size() * PICTURE_SCALE)
-        pixmap.setDevicePixelRatio(PICTURE_SCALE)
-        pixmap.fill(self._theme.color("surface"))
-        self.render(pixmap, QPoint())
-        if not pixmap.save(str(path)):
-            raise OSError(f"the picture could not be written to {path}")
+        save_picture(self, path, self._theme.color("surface"), self.tr("Telemetry panels"))
 
     def _fit(self) -> None:
         room = self.height() - self.minimumSizeHint().height()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from app.settings.schema import LAST_MODEL, RECORD, RECORD_FOLDER
 from tests.app.conftest import MakeProgram
 from tests.fakes.window import FakeProgram, settle, wait_until
 
+SVG = "{http://www.w3.org/2000/svg}"
 pytestmark = pytest.mark.qt_log_ignore(r"propagateSizeHints|raise\(\)")
 
 
@@ -87,6 +89,10 @@ def test_save_picture(qtbot: QtBot, make_program: MakeProgram, tmp_path: Path) -
     choose(program, "file.save_picture", tmp_path / "panels.png")
     panel = program.window.panel
     assert QImage(str(tmp_path / "panels.png")).width() == 2 * panel.width()
+    choose(program, "file.save_picture", tmp_path / "panels.svg")
+    drawing = ET.parse(tmp_path / "panels.svg").getroot()
+    words = {"".join(each.itertext()).strip() for each in drawing.iter(f"{SVG}text")}
+    assert "Inter-token latency" in words
     choose(program, "file.save_picture", tmp_path / "missing" / "panels.png")
     assert program.window.cards.card("files") is not None
 

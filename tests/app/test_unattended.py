@@ -47,8 +47,11 @@ def test_run_writes_tables_and_picture(
     out, picture = tmp_path / "out", tmp_path / "pictures" / "window.png"
     script = Script(wait=lambda s: time.sleep(min(s, 0.004)))
     code = run(
-        script, *PROMPT, "--max-tokens", "64", "--export", str(out), "--screenshot", str(picture)
+        script,
+        *(*PROMPT, "--max-tokens", "64", "--export", str(out)),
+        *("--screenshot", str(picture), "--report", str(out / "report.html")),
     )
+    assert 'id="request-1"' in (out / "report.html").read_text(encoding="utf-8")
     assert capsys.readouterr().err == ""
     assert code == 0
     with (out / "tokens.csv").open(newline="") as file:
