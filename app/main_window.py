@@ -41,7 +41,7 @@ from app.chat_paces import ChatPaces
 from app.context_choice import ContextPolicyMenu
 from app.conversations import Conversations
 from app.diagnosis.diagnoses import ACTION as TRY
-from app.diagnosis.diagnoses import AnswerDiagnoses
+from app.diagnosis.diagnoses import RACE_ACTION, AnswerDiagnoses
 from app.dialogs import pages
 from app.dialogs.text_page import TextPage
 from app.draft_count import DraftCount
@@ -55,7 +55,6 @@ from app.model_library.finding import ModelFinding
 from app.model_loading import ModelLoading
 from app.model_menus import ModelMenus
 from app.planner.planning import PlannerLink
-from app.race.opening import ACTION as RACE
 from app.race.opening import Races
 from app.replay.opening import ReplayLink
 from app.request_chats import RequestChats
@@ -199,6 +198,7 @@ class MainWindow(QMainWindow):
             self.controller,
             self.loading,
             self.telemetry.model,
+            self.diagnoses,
             self.panel.plots,
             self.cards,
         )
@@ -419,8 +419,8 @@ class MainWindow(QMainWindow):
             self.loading.change({"context_length": int(value)})
         elif name == "new-chat":
             self.conversations.new_chat()
-        elif name == RACE:
-            self.races.open(value)
+        elif name == RACE_ACTION:
+            self.races.do(action)
         elif name == TRY:
             self.diagnoses.apply(action)
 

@@ -19,13 +19,24 @@ from app.model_loading import ModelLoading
 from app.telemetry.request_trace import RequestTrace
 from app.telemetry.telemetry_model import TelemetryModel
 from engine.config import EngineConfig
-from engine.diagnosis.cures import Diagnosis, Expectation, Outcome, diagnose, expect, outcome
-from engine.diagnosis.facts import AnswerFacts, PhaseSteps, phase_steps
+from engine.diagnosis.cures import (
+    Diagnosis,
+    Expectation,
+    Outcome,
+    Suggestion,
+    diagnose,
+    expect,
+    outcome,
+)
+from engine.diagnosis.facts import AnswerFacts, Phase, PhaseSteps, phase_steps
 from engine.events import Event, GenerationFinished, ModelLoaded, StepStats
 from engine.paths import quality_file
 from engine.quality.kept import kept_qualities
 
 ACTION = "try"
+RACE_ACTION = "race"
+# What a race can change; the others only show in a chat that goes on.
+_RACED_FIELDS = ("weight_format", "kv_format", "threads", "device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,13 @@ class AnswerDiagnoses(QObject):
         """What was said of the chat's newest answer; None while nothing was."""
         told = self._told.get(model.chat.id)
         return told.diagnosis if told else None
+
+    def suggested(self, message_id: str, number: int) -> tuple[Suggestion, Phase] | None:
+        """A suggestion that stands under an answer, and the phase its gain is for."""
+        told = next((t for t in self._told.values() if t.message_id == message_id), None)
+        if told is None:
+            return None
+        return told.diagnosis.suggestions[number], told.diagnosis.finding.phase
 
     def close(self) -> None:
         """End the thread."""
@@ -222,10 +240,12 @@ def _written(told: _Told, measured: Outcome | None) -> AnswerNote:
     parts = [texts.outcome_text(measured)] if measured else []
     parts.append(texts.sentence(facts, diagnosis.finding))
     parts += (texts.advice(each, facts) for each in suggestions)
-    actions = (
-        ErrorAction(f"{ACTION}:{told.message_id}:{number}", texts.button(each, facts))
-        for number, each in enumerate(suggestions)
-    )
+    actions = []
+    for number, each in enumerate(suggestions):
+        place = f"{told.message_id}:{number}"
+        actions.append(ErrorAction(f"{ACTION}:{place}", texts.button(each, facts)))
+        if each.field in _RACED_FIELDS:
+            actions.append(ErrorAction(f"{RACE_ACTION}:{place}", texts.race_button(each)))
     return AnswerNote(
         _tone(diagnosis),
         texts.headline(diagnosis.finding),

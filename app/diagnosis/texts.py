@@ -131,6 +131,19 @@ def button(suggestion: Suggestion, facts: AnswerFacts) -> str:
             return _tr("Try {0}").format(str(suggestion.value).upper())
 
 
+def race_button(suggestion: Suggestion) -> str:
+    """The words on the button that runs the answer's prompt again with a suggestion."""
+    match suggestion.field:
+        case "threads":
+            return _tr("Race more threads")
+        case "device":
+            return _tr("Race the GPU")
+        case "kv_format":
+            return _tr("Race an {0} cache").format(str(suggestion.value).upper())
+        case _:
+            return _tr("Race {0}").format(str(suggestion.value).upper())
+
+
 def name(suggestion: Suggestion) -> str:
     """What was changed, as the beginning of a sentence."""
     match suggestion.field:

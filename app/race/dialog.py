@@ -27,6 +27,8 @@ from app.race.words import (
 from app.telemetry.format import count
 from app.theme import Theme
 from engine.config import EngineConfig
+from engine.diagnosis.cures import Suggestion
+from engine.diagnosis.facts import Phase
 from engine.events import ModelLoaded
 
 SIZE = QSize(820, 600)
@@ -84,6 +86,13 @@ class RaceDialog(PlotDialog):
             index = self.boxes[name].findData(value)
             if index >= 0:
                 self.boxes[name].setCurrentIndex(index)
+
+    def begin_with(self, suggestion: Suggestion, phase: Phase) -> None:
+        """Race a suggestion at once; what its gain was said to be is held to."""
+        self.choose({suggestion.field: suggestion.value})
+        if phase == "stream" and suggestion.gain is not None:
+            self._predicted = replace(self._predicted, decode=suggestion.gain)
+        self._begin()
 
     def refresh(self) -> None:
         """Say and draw what there is now."""

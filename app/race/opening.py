@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QWidget
 from app.appearance import Appearance
 from app.cards import CardStack, CardText
 from app.conversations import Conversations
+from app.diagnosis.diagnoses import AnswerDiagnoses
 from app.engine_link.controller import EngineController
 from app.model_loading import ModelLoading
 from app.race.dialog import RaceDialog
@@ -18,7 +19,6 @@ from app.telemetry.plots import TelemetryPlots
 from app.telemetry.telemetry_model import TelemetryModel
 from app.theme import Theme
 
-ACTION = "race"
 CARD = "race"
 
 
@@ -33,6 +33,7 @@ class Races(QObject):
         controller: EngineController,
         loading: ModelLoading,
         telemetry: TelemetryModel,
+        diagnoses: AnswerDiagnoses,
         plots: TelemetryPlots,
         cards: CardStack,
     ) -> None:
@@ -40,7 +41,7 @@ class Races(QObject):
         self._window, self._appearance = window, appearance
         self._conversations, self._controller = conversations, controller
         self._loading, self._telemetry = loading, telemetry
-        self._plots, self._cards = plots, cards
+        self._diagnoses, self._plots, self._cards = diagnoses, plots, cards
         self.runs = AnswerRuns(controller, conversations, loading, self)
         self._plans = RacePlans(controller, self)
         self._dialog: RaceDialog | None = None
@@ -66,6 +67,14 @@ class Races(QObject):
         self._dialog.finished.connect(self._forget)
         self._dialog.show()
         return self._dialog
+
+    def do(self, action: str) -> None:
+        """What a button or a menu of an answer says: offer a race, or begin a suggested one."""
+        _, message_id, *number = action.split(":")
+        dialog = self.open(message_id)
+        suggested = self._diagnoses.suggested(message_id, int(number[0])) if number else None
+        if dialog is not None and suggested is not None:
+            dialog.begin_with(*suggested)
 
     def close(self) -> None:
         """End the thread."""

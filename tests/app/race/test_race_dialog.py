@@ -166,6 +166,26 @@ def test_it_begins_with_a_change_only(qtbot: QtBot, make_program: MakeProgram) -
     wait_until(lambda: not program.controller.active_requests)
 
 
+def test_a_suggestion_is_raced(qtbot: QtBot, make_program: MakeProgram) -> None:
+    """The button beside it begins at once; the gain that the card told is the predicted one."""
+    words = "one two three four five six seven eight nine ten " * 8
+    program = make_program(Script(answer=words, itl_ms=95.0, bandwidth=6e9, is_even=True))
+    load(program, weight_format="fp32", threads=1)
+    ask(program)
+    answer = program.window.conversations.current.chat.messages[-1]
+    wait_until(lambda: answer.note is not None)
+    assert answer.note is not None
+    assert "about 3.1x faster" in answer.note.text
+    program.session.script.itl_ms_as = {"int8": 95.0 / 3.125}
+    action = next(each for each in answer.note.actions if each.label == "Race INT8")
+    program.window.chat_view.action_requested.emit(action.id)
+    [dialog] = program.window.findChildren(RaceDialog)
+    wait_until(lambda: dialog.race.stage is Stage.DONE)
+    assert dialog.headline.text().startswith("Decode: predicted 3.07x")
+    assert ", measured 3.1" in dialog.headline.text()
+    assert weights(program) == "int8"
+
+
 def test_an_answer_offers_it(qtbot: QtBot, make_program: MakeProgram) -> None:
     """Its own menu has the entry, and it opens the window; an unknown run says why not."""
     program = answered(make_program)
