@@ -19,9 +19,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom"),
-    # What the browser itself would fetch is not the page's.
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--enable-logging=stderr", "--log-level=0"),
+    *("--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", "--log-level=0"),
 )
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(NAMES)} is installed")
@@ -45,9 +43,11 @@ def visit(page: Path, folder: Path) -> Visit:
         [BROWSER, *FLAGS, *arguments], capture_output=True, text=True, timeout=60, check=True
     )
     log = json.loads(net_log.read_text(encoding="utf-8"))
-    urls = {event.get("params", {}).get("url", "") for event in log["events"]}
+    started = (event["params"] for event in log["events"] if "initiator" in event.get("params", {}))
+    # What the browser fetches for itself has no page's origin.
+    requests = {each["url"] for each in started if each["initiator"] != "not an origin"}
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return Visit(done.stdout, console, {url for url in urls if url.startswith(("http", "ws"))})
+    return Visit(done.stdout, console, requests)
 
 
 def test_the_report_fetches_nothing(qapp: QApplication, tmp_path: Path) -> None:
