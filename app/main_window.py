@@ -383,6 +383,7 @@ class MainWindow(QMainWindow):
         self.parts.chats_wanted.connect(lambda on: self._settings.set(SHOW_CHATS, on))
         self.status.notice_requested.connect(self._show_notices)
         self.telemetry.recording_changed.connect(self._on_recording_changed)
+        self.telemetry.slowdown_changed.connect(self.status.set_slowdown)
         self.telemetry.watch_painting(self.chat_view.findChildren(MessageList)[0].viewport())
 
     def _explain(self) -> None:

@@ -40,6 +40,7 @@ class StatusLine(QWidget):
         self.device = self._label()
         self.weights = self._label()
         self.kv = self._label()
+        self.slowdown = self._label()
         self.notice = QPushButton(self)
         self.notice.setProperty("kind", "status")
         self.notice.clicked.connect(self.notice_requested)
@@ -58,7 +59,7 @@ class StatusLine(QWidget):
         row.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
         row.setSpacing(GAP)
         row.addLayout(word)
-        for each in (self.device, self.weights, self.kv, self.notice, self.job):
+        for each in (self.device, self.slowdown, self.weights, self.kv, self.notice, self.job):
             row.addWidget(each)
         row.addStretch(1)
         row.addWidget(self.process)
@@ -141,6 +142,12 @@ class StatusLine(QWidget):
         self.notice.setToolTip(text)
         self.arrange()
 
+    def set_slowdown(self, text: str) -> None:
+        """Say what holds the machine back; empty: nothing does."""
+        self.slowdown.setText(text)
+        self.slowdown.setToolTip(self.tr("Figures measured now are below what this machine can do"))
+        self.arrange()
+
     def set_job(self, text: str) -> None:
         """Say what goes on in the background and how far it is; empty: nothing."""
         self._wanted[self.job] = bool(text)
@@ -170,6 +177,7 @@ class StatusLine(QWidget):
             self.job,
             self.notice,
             self.device,
+            self.slowdown,
             self.recording,
             self.weights,
             self.kv,

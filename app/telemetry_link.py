@@ -15,10 +15,12 @@ from app.engine_link.controller import EngineController
 from app.replay.session_recorder import SessionRecorder
 from app.settings.schema import RECORD, RECORD_FOLDER
 from app.settings.store import Settings
+from app.slowdown import slowdown_text
 from app.telemetry.recorder import CsvRecorder, RecordProblem
 from app.telemetry.sampler_thread import SamplerThread
 from app.telemetry.telemetry_model import TelemetryModel
 from engine.events import Event, LoadEvent, ModelLoaded, TokenEvent
+from engine.sensors import SensorSample
 
 
 class TelemetryLink(QObject):
@@ -27,10 +29,12 @@ class TelemetryLink(QObject):
     Signals:
         recording_changed(bool): continuous recording was switched.
         problem_occurred(RecordProblem): recording failed.
+        slowdown_changed(str): what holds the machine back by now; empty: nothing.
     """
 
     recording_changed = Signal(bool)
     problem_occurred = Signal(object)
+    slowdown_changed = Signal(str)
 
     def __init__(
         self,
@@ -52,6 +56,8 @@ class TelemetryLink(QObject):
         self._sampler.sampled.connect(self.model.handle_sample)
         self._sampler.sampled.connect(self.recorder.handle_sample)
         self._sampler.sampled.connect(self.session.handle_sample)
+        self._sampler.sampled.connect(self._note_slowdown)
+        self._slowdown = ""
         self._unpainted: dict[str, int] = {}
         self._after_paint = QTimer(self, interval=0, singleShot=True)
         self._after_paint.timeout.connect(self._note_painted)
@@ -106,6 +112,12 @@ class TelemetryLink(QObject):
         self.model.handle_events([loaded])
         self.recorder.handle_events([loaded])
         self.session.handle_events([loaded])
+
+    def _note_slowdown(self, sample: SensorSample) -> None:
+        text = slowdown_text(sample)
+        if text != self._slowdown:
+            self._slowdown = text
+            self.slowdown_changed.emit(text)
 
     def _on_load_failed(self) -> None:
         if self._controller.model is None:

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 # Numbers of nvml.h, which pynvml has had under changing names.
 _SM_CLOCK, _MEM_CLOCK, _GPU_SENSOR = 1, 2, 0
-_SLOWDOWNS = {
+SLOWDOWNS = {
     0x02: "clocks set",
     0x04: "power limit",
     0x08: "hardware slowdown",
@@ -165,4 +165,4 @@ def _temperature_c(nvml: ModuleType, handle: Any) -> int:
 def _slowed_by(nvml: ModuleType, handle: Any) -> tuple[str, ...]:
     # The name that old and new drivers know.
     bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-    return tuple(words for bit, words in _SLOWDOWNS.items() if bits & bit)
+    return tuple(words for bit, words in SLOWDOWNS.items() if bits & bit)
