@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from app.replay.items import Item, ModelDropped, RequestPainted, RequestSent, Told
 from app.replay.recording import Recording
 from app.telemetry.telemetry_model import TelemetryModel
+from engine.events import PrefillProgress
 from engine.sensors import SensorSample
 
 SPEEDS = (0.1, 1.0, 10.0)
@@ -143,5 +144,9 @@ def tell(model: TelemetryModel, item: Item) -> None:
             model.model_dropped()
         case SensorSample():
             model.handle_sample(item)
+        case PrefillProgress() if model.request(item.request_id) is None:
+            # Sent by no chat, as the runs of a comparison are: the panels stay where they are.
+            model.note_request(item.request_id, item.t_send_ns)
+            model.handle_events([item])
         case _:
             model.handle_events([item])

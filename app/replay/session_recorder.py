@@ -78,11 +78,6 @@ class SessionRecorder:
 
     # --- what others ask ------------------------------------------------------------------
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to save."""
-        return self._num_lines == 0
-
     def save(self, path: Path, *, with_text: bool) -> None:
         """Write the session so far. Raises OSError; a file that was there stays as it was then."""
         header = Header(FORMAT, VERSION, self._started_at, self._t0_ns, with_text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -142,3 +143,18 @@ def test_paused_it_stands(player: Player, wall: Clock) -> None:
     player.play()
     player.tick()
     assert player.position_ns == player.start_ns
+
+
+def test_a_comparison_does_not_take_the_panels(player: Player, story: Story) -> None:
+    """A request that no chat sent is known, and the chat's answer stays on show."""
+    other = Story("other", t_send_ns=story.end_ns + 500 * MS, num_tokens=5)
+    items = (*player.recording.items, *(Told(t, e) for t, e in other.items))
+    second = Player(replace(player.recording, items=items))
+    second.seek(second.end_ns)
+    assert second.model.selected is not None
+    assert second.model.selected.request_id == story.request_id
+    found = second.model.request("other")
+    assert found is not None
+    assert len(found.tokens) == 5
+    second.model.clear()
+    second.deleteLater()
