@@ -19,6 +19,8 @@ from PySide6.QtGui import QColor, QPainter, QPen, QPixmap, QPolygonF, QTransform
 from app.telemetry.series import Array
 
 PREFILL_SHADE = 0.17  # opacity
+_MOST_DOTS = 4_000  # from here on one a pixel is drawn
+_NEAR = 4  # px: a dot this far outside still shows
 
 
 def make_pen(color: QColor, width: float, style: Qt.PenStyle = Qt.PenStyle.SolidLine) -> QPen:
@@ -93,6 +95,27 @@ class Backdrop(PixelItem):
             painter.drawLine(QPointF(area.left(), line), QPointF(area.right(), line))
 
 
+def one_a_pixel(x: Array, y: Array, area: QRectF) -> tuple[Array, Array]:
+    """Those of many points, in order of x, that can be seen: within `area`, one a pixel.
+
+    A few are left where they are. Of a hundred thousand most lie on each other, and no outlier
+    does: what is left looks the same and is stamped in a tenth of the time.
+    """
+    first, last = np.searchsorted(x, [area.left() - _NEAR, area.right() + _NEAR])
+    x, y = x[first:last], y[first:last]
+    if len(x) <= _MOST_DOTS:
+        return x, y
+    left, top = math.floor(area.left()) - _NEAR, math.floor(area.top()) - _NEAR
+    inside = (y >= top) & (y <= area.bottom() + _NEAR)
+    columns = (x[inside] - left).round().astype(np.intp)
+    rows = (y[inside] - top).round().astype(np.intp)
+    width = math.ceil(area.width()) + 2 * _NEAR + 2
+    taken = np.zeros((math.ceil(area.height()) + 2 * _NEAR + 2, width), dtype=bool)
+    taken[rows, columns] = True
+    seen_rows, seen_columns = np.nonzero(taken)
+    return seen_columns.astype(np.float64) + left, seen_rows.astype(np.float64) + top
+
+
 class Dots(PixelItem):
     """One round dot a point: a small picture of a dot, stamped by one call.
 
@@ -110,7 +133,7 @@ class Dots(PixelItem):
         self.color = QColor()
 
     def set_data(self, x: Array, y: Array) -> None:
-        """The points to draw, shape [n] each."""
+        """The points to draw in order of x, shape [n] each."""
         self._x, self._y = x, y
         self.update()
 
@@ -126,9 +149,12 @@ class Dots(PixelItem):
         ratio = painter.device().devicePixelRatio()
         if self._stamp is None or self._stamp.devicePixelRatio() != ratio:
             self._stamp = self._make_stamp(ratio)
-        self._fragments.resize(len(self._x))
+        x, y = one_a_pixel(*self.pixels(self._x, self._y), area)
+        if not len(x):
+            return
+        self._fragments.resize(len(x))
         rows = self._fragments.ndarray()  # x, y, source rectangle, scales, rotation, opacity
-        rows[:, 0], rows[:, 1] = self.pixels(self._x, self._y)
+        rows[:, 0], rows[:, 1] = x, y
         rows[:, 2:] = (0, 0, self._stamp.width(), self._stamp.height(), 1, 1, 0, 1)
         rows[:, 6:8] = 1 / ratio
         stamped = (*self._fragments.drawargs(), self._stamp)
@@ -166,18 +192,25 @@ class Line(PixelItem):
         self.update()
 
     def draw(self, painter: QPainter, area: QRectF) -> None:
-        """The filled area, then the line over it."""
-        if len(self._x) < 2:
+        """The filled area, then the line over it, as far as they can be seen."""
+        x, y = self._visible(area)
+        if len(x) < 2:
             return
         if self.fill:
-            ends = np.array([self._x[-1], self._x[0]])
+            ends = np.array([x[-1], x[0]])
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(self.fill)
             painter.drawPolygon(
-                self.polygon(
-                    np.concatenate((self._x, ends)), np.concatenate((self._y, np.zeros(2)))
-                )
+                self.polygon(np.concatenate((x, ends)), np.concatenate((y, np.zeros(2))))
             )
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, self._smooth)
         painter.setPen(self.pen)
-        painter.drawPolyline(self.polygon(self._x, self._y))
+        painter.drawPolyline(self.polygon(x, y))
+
+    def _visible(self, area: QRectF) -> tuple[Array, Array]:
+        """The points within `area` and two beyond each side, for Qt strokes what it clips too."""
+        t = self._transform
+        ends = [(edge - t.dx()) / t.m11() for edge in (area.left(), area.right())]
+        first, last = np.searchsorted(self._x, ends)
+        rows = slice(max(0, int(first) - 2), int(last) + 2)
+        return self._x[rows], self._y[rows]

@@ -147,12 +147,11 @@ class TelemetryModel(QObject):
     def clear(self) -> None:
         """Forget everything, to be told another session or this one again."""
         self._traces.clear()
-        self._selected = self._loaded = self._blocks = None
+        self._loaded = self._blocks = None
         self._steps, self._first_comparable = Series(*COLUMNS), 0
         self._stages = StageLog()
         self._samples = Series(*SAMPLE_COLUMNS)
-        self._follow_phase()
-        self._touch()
+        self.select(None)
 
     # --- what the panels read -------------------------------------------------------------
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PySide6.QtCore import QRectF
 
 from app.telemetry import scales
+from app.telemetry.pixel_items import one_a_pixel
 from app.telemetry.series import Series
 
 
@@ -103,3 +105,25 @@ def test_series_refuses_a_row_of_another_width() -> None:
     """A forgotten column is an error, not a silent shift."""
     with pytest.raises(ValueError, match="broadcast"):
         Series("a", "b").append(1.0, 2.0, 3.0)
+
+
+def test_dots_of_a_crowd_are_one_a_pixel_and_keep_every_outlier() -> None:
+    """The pixels that have a dot are the same as with all of them; what is outside is left out."""
+    rng = np.random.default_rng(3)
+    x = np.sort(rng.uniform(-200.0, 700.0, 50_000))
+    y = rng.normal(80.0, 4.0, 50_000)
+    y[::5_000] = 3.0
+    area = QRectF(50.0, 0.0, 400.0, 200.0)
+    seen = one_a_pixel(x, y, area)
+    near = (x >= 46) & (x <= 454)
+    expected = {(round(a), round(b)) for a, b in zip(x[near], y[near], strict=True)}
+    assert {(round(a), round(b)) for a, b in zip(*seen, strict=True)} == expected
+    assert len(seen[0]) == len(expected)
+
+
+def test_few_dots_stay_where_they_are() -> None:
+    """Below a crowd no dot is moved to a whole pixel."""
+    x, y = np.array([10.25, 20.5]), np.array([3.3, 4.4])
+    seen = one_a_pixel(x, y, QRectF(0, 0, 100, 100))
+    assert seen[0].tolist() == x.tolist()
+    assert seen[1].tolist() == y.tolist()

@@ -216,3 +216,19 @@ def test_paint_latency_counts_each_token_once(model: TelemetryModel, clock: Cloc
     itl_ms = (tokens[1].t_ns - tokens[0].t_ns) / MS
     assert model.selected.paint["paint_ms"] == pytest.approx([itl_ms + 4, 4, 9])
     assert model.selected.paint_percentile_ms(50) == pytest.approx(9)
+
+
+def test_after_a_reset_nothing_is_left(model: TelemetryModel, clock: Clock) -> None:
+    """The panels hear of it and find no request, model, step or pool; the next answer is whole."""
+    model.handle_events([loaded()])
+    Story(num_tokens=5).tell(model, clock)
+    heard = []
+    model.changed.connect(lambda: heard.append(model.requests))
+    model.clear()
+    assert heard == [()]
+    assert (model.selected, model.loaded, model.blocks) == (None, None, None)
+    assert len(model.step_points()) == 0
+    Story("r2", t_send_ns=clock.now_ns, num_tokens=7).tell(model, clock)
+    assert model.selected is not None
+    assert len(model.selected.tokens) == 7
+    assert len(model.steps_of(model.selected).t_s) == 2 * 2 + 6
