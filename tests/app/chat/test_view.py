@@ -245,14 +245,18 @@ def test_the_menu_of_a_row_offers_all_that_the_mouse_can(view: ChatView, qtbot: 
         "Copy code (python)",
         "Regenerate",
         "Compare with the cache off…",
+        "Race…",
     ]
-    regenerate, compare = menu.actions()[-2:]
+    regenerate, compare, race = menu.actions()[-3:]
     with qtbot.waitSignal(view.regenerate_requested) as requested:
         regenerate.trigger()
     assert requested.args == [answer]
     with qtbot.waitSignal(view.compare_requested) as requested:
         compare.trigger()
     assert requested.args == [answer]
+    with qtbot.waitSignal(view.action_requested) as requested:
+        race.trigger()
+    assert requested.args == [f"race:{answer}"]
     menu.close()
 
 
