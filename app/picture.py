@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from PySide6.QtCore import QFile, QIODevice, QPoint, QRect
+from PySide6.QtCore import QBuffer, QIODevice, QPoint, QRect
 from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QWidget
@@ -30,17 +31,18 @@ def save_picture(widget: QWidget, path: Path, background: QColor, title: str) ->
 
 
 def _save_svg(widget: QWidget, path: Path, background: QColor, title: str) -> None:
-    # The generator itself does not tell when its file cannot be opened.
-    file = QFile(str(path))
-    if not file.open(QIODevice.OpenModeFlag.WriteOnly):
-        raise OSError(f"the picture could not be written to {path}: {file.errorString()}")
+    buffer = QBuffer()
+    buffer.open(QIODevice.OpenModeFlag.WriteOnly)
     generator = QSvgGenerator()
-    generator.setOutputDevice(file)
+    generator.setOutputDevice(buffer)
     generator.setSize(widget.size())
     generator.setViewBox(QRect(QPoint(), widget.size()))
+    generator.setResolution(widget.logicalDpiX())  # else it is drawn larger than it is
     generator.setTitle(title)
     painter = QPainter(generator)
     painter.fillRect(widget.rect(), background)
     widget.render(painter, QPoint())
     painter.end()
-    file.close()
+    drawing = bytes(buffer.data().data())
+    # Where the window's own font is not installed, the next best is not one with serifs.
+    path.write_bytes(re.sub(rb'font-family="([^"]+)"', rb'font-family="\1, sans-serif"', drawing))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QCheckBox, QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QWidget
 
-WIDTH = 440
+WIDTH, MARGIN = 440, 16
 
 
 class ExportDialog(QDialog):
@@ -18,7 +19,7 @@ class ExportDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle(title)
         self.setMinimumWidth(WIDTH)
-        label = QLabel(what)
+        self._what = label = QLabel(what)
         label.setWordWrap(True)
         self.with_text = QCheckBox(self.tr("Include prompts and answers"))
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
@@ -27,8 +28,16 @@ class ExportDialog(QDialog):
         buttons.accepted.connect(self.accept)
         buttons.rejected.connect(self.reject)
         column = QVBoxLayout(self)
-        column.setContentsMargins(16, 16, 16, 16)
+        column.setContentsMargins(MARGIN, MARGIN, MARGIN, MARGIN)
         column.setSpacing(12)
         column.addWidget(label)
         column.addWidget(self.with_text)
         column.addWidget(buttons)
+
+    # Qt overrides
+
+    def event(self, event: QEvent) -> bool:
+        # A window does not follow the height of words that wrap, and larger text takes more.
+        if event.type() in (QEvent.Type.Show, QEvent.Type.LayoutRequest):
+            self._what.setMinimumHeight(self._what.heightForWidth(WIDTH - 2 * MARGIN))
+        return super().event(event)

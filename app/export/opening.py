@@ -43,7 +43,8 @@ class _Writer(QThread):
     def __init__(self, kind: _Kind, path: Path, session: SessionData, parent: QObject) -> None:
         super().__init__(parent)
         self.setObjectName("export")
-        self.kind, self.path, self.problem = kind, path, ""
+        self.kind, self.path = kind, path
+        self.problem = self.tr("Something unexpected happened; the log has the details")
         self._session = session
 
     # Qt overrides
@@ -53,6 +54,8 @@ class _Writer(QThread):
             self.kind.write(self.path, self._session, datetime.now())
         except OSError as error:
             self.problem = error.strerror or str(error)
+        else:
+            self.problem = ""
 
 
 class SessionExports(QObject):

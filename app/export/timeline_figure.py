@@ -96,12 +96,12 @@ def _itl(request: RequestData, top: float, height: float, seconds: float) -> lis
     parts = _frame(panel, request, _tr("Inter-token latency, ms"))
     parts.append(svg.dots(*_placed(panel, *thin_to_extremes(times, values, BINS)), "decode"))
     if len(values):
-        for point in (50, 95):
+        for point, offset in ((50, 13.0), (95, -4.0)):  # below its line, above its line
             value = float(np.percentile(values, point))
             row = panel.row(value)
             parts.append(svg.line(LEFT, row, WIDTH - RIGHT, row, "percentile"))
             label = f"p{point} {milliseconds(value).text}"
-            parts.append(svg.words(label, WIDTH - RIGHT, row - 3, "label", "end"))
+            parts.append(svg.words(label, WIDTH - RIGHT, row + offset, "label", "end"))
     return parts
 
 
@@ -148,7 +148,7 @@ def _frame(panel: _Panel, request: RequestData, name: str) -> list[str]:
         parts.append(svg.line(end, panel.top, end, bottom, "first"))
         if panel.top == _TITLE:
             text = f"TTFT {milliseconds(request.ttft_s * 1e3).text}"
-            parts.append(svg.words(text, end + 4, panel.top + 11, "label"))
+            parts.append(svg.words(text, end + 4, panel.top + 14, "label"))
     return parts
 
 

@@ -247,6 +247,13 @@ def _raced(program: FakeProgram) -> None:
     wait_until(lambda: not dialog.race.is_running)
 
 
+def _export(program: FakeProgram) -> None:
+    """What a report holds, and whether prompts and answers are in it."""
+    program.load()
+    _ask(program, SECOND_QUESTION)
+    program.window.exports.open_report()
+
+
 def _filled(program: FakeProgram, policy: ContextPolicy, context: int) -> None:
     """Several turns in a context too short for them."""
     program.settings.set(CONTEXT_POLICY, policy)
@@ -372,6 +379,7 @@ STATES = (
     State("cache-off-running", "Without the cache, running", Script(), _compare_half),
     State("roofline-empty", "Roofline before any step", Script(), _roofline_empty),
     State("roofline", "Roofline after an answer", Script(), _roofline),
+    State("export", "Exporting a report", Script(), _export),
     State("roofline-live", "Roofline while an answer streams", Script(), _roofline_live),
     State("replay", "Replay", SHORT, lambda p: _replay(p, with_text=True)),
     State("replay-blocks", "Replay without text", SHORT, lambda p: _replay(p, with_text=False)),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QGuiApplication, QImage
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QDialog, QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from app.roofline.dialog import RooflineDialog
@@ -118,6 +121,30 @@ def test_the_picture_is_copied(qtbot: QtBot, make_program: MakeProgram) -> None:
     QTest.mouseClick(dialog.copy, Qt.MouseButton.LeftButton)
     assert QGuiApplication.clipboard().pixmap().size() == dialog.picture.size() * 2
     assert dialog.copy.text() == "Copied"
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_the_picture_is_saved(
+    qtbot: QtBot, make_program: MakeProgram, tmp_path: Path, ending: str
+) -> None:
+    """By the ending of its name: pixels, or a drawing with real text; a failure is told."""
+    program = make_program(Script())
+    program.load()
+    answered(program)
+    dialog = opened(program)
+    for folder in (tmp_path, tmp_path / "missing"):
+        QTest.mouseClick(dialog.save, Qt.MouseButton.LeftButton)
+        where = dialog.findChildren(QFileDialog)[-1]
+        where.done(QDialog.DialogCode.Accepted)
+        where.fileSelected.emit(str(folder / f"roofline.{ending}"))
+    if ending == "svg":
+        text = "".join(ET.parse(tmp_path / "roofline.svg").getroot().itertext())
+        assert "ridge" in text
+    else:
+        assert QImage(str(tmp_path / "roofline.png")).size() == dialog.picture.size() * 2
+    [box] = dialog.findChildren(QMessageBox)
+    assert "could not be saved" in box.text()
+    box.done(0)
 
 
 def test_it_takes_the_windows_theme(qtbot: QtBot, make_program: MakeProgram) -> None:
