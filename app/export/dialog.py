@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QCheckBox, QDialog, QDialogButtonBox, QLabel, QVBoxLayout, QWidget
 
-WIDTH, MARGIN = 440, 16
+MARGIN = 16
 
 
 class ExportDialog(QDialog):
@@ -18,9 +17,7 @@ class ExportDialog(QDialog):
     def __init__(self, title: str, what: str, parent: QWidget) -> None:
         super().__init__(parent)
         self.setWindowTitle(title)
-        self.setMinimumWidth(WIDTH)
-        self._what = label = QLabel(what)
-        label.setWordWrap(True)
+        label = QLabel(what)
         self.with_text = QCheckBox(self.tr("Include prompts and answers"))
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
         go_on = buttons.addButton(self.tr("Save as…"), QDialogButtonBox.ButtonRole.AcceptRole)
@@ -33,11 +30,3 @@ class ExportDialog(QDialog):
         column.addWidget(label)
         column.addWidget(self.with_text)
         column.addWidget(buttons)
-
-    # Qt overrides
-
-    def event(self, event: QEvent) -> bool:
-        # A window does not follow the height of words that wrap, and larger text takes more.
-        if event.type() in (QEvent.Type.Show, QEvent.Type.LayoutRequest):
-            self._what.setMinimumHeight(self._what.heightForWidth(WIDTH - 2 * MARGIN))
-        return super().event(event)

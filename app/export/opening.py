@@ -86,8 +86,8 @@ class SessionExports(QObject):
     def open_vllm_json(self) -> None:
         """Ask for the JSON with vLLM's names and where it goes."""
         what = self.tr(
-            "One JSON object with the names and units of vLLM's serving benchmark (ttfts, itls, "
-            "mean_ttft_ms, p99_itl_ms, ...), for scripts that read its results."
+            "One JSON object with the names and units of vLLM's\nserving benchmark (ttfts, itls, "
+            "mean_ttft_ms, p99_itl_ms, ...),\nfor scripts that read its results."
         )
         title, kinds = self.tr("Export for vLLM tools"), self.tr("JSON (*.json)")
         self._ask(_Kind(title, what, kinds, "phasescope-vllm.json", write_json))
@@ -106,8 +106,8 @@ class SessionExports(QObject):
 
     def _report_kind(self) -> _Kind:
         what = self.tr(
-            "One HTML file with the settings, this machine, a table of all requests, their "
-            "timelines and the roofline. It needs no network and opens in any browser."
+            "One HTML file with the settings, this machine,\na table of all requests, their "
+            "timelines and the roofline.\nIt needs no network and opens in any browser."
         )
         title, kinds = self.tr("Export report"), self.tr("Web pages (*.html)")
         return _Kind(title, what, kinds, "phasescope-report.html", write_report)
