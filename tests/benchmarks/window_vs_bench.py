@@ -51,7 +51,7 @@ def main() -> int:
     """Exit code: 0 every target is met, 1 one is not."""
     args = _arguments()
     report: dict[str, Any] = {"machine": machine(), "weights": args.weights}
-    with _display(args.display) as display:
+    with virtual_display(args.display) as display:
         environment = {"DISPLAY": display, "QT_QPA_PLATFORM": "xcb"}
         if "speed" in args.parts:
             report["speed"] = [compare_speed(args, n, environment) for n in args.threads]
@@ -149,7 +149,7 @@ def measure_response(
 
 
 @contextmanager
-def _display(given: str | None) -> Iterator[str]:
+def virtual_display(given: str | None) -> Iterator[str]:
     """The display given, or a virtual one of our own on the first free number."""
     if given:
         yield given
