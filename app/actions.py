@@ -218,7 +218,7 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
             ),
             ActionSpec(
                 "view.stages",
-                QT_TRANSLATE_NOOP("Actions", "St&ep times"),
+                QT_TRANSLATE_NOOP("Actions", "Step ti&mes"),
                 checkable=True,
                 tip=QT_TRANSLATE_NOOP("Actions", "Where the time of this answer's steps went"),
             ),

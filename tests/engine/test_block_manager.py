@@ -18,7 +18,7 @@ from engine.kv_cache import NULL_BLOCK
 from engine.sequence import Sequence
 
 BLOCK = 4
-EXAMPLES, STEPS = 220, 60
+EXAMPLES, STEPS = 275, 60
 picks = st.integers(0, 99)
 # Two tokens only, so that prefixes meet by themselves too.
 texts = st.lists(st.integers(1, 2), min_size=1, max_size=26)
