@@ -17,7 +17,6 @@ from engine.footprint import resolve_kv_format
 from engine.load_blocking import load_or_raise
 from engine.measuring import Workload, measure
 from engine.planner.plan import Planning
-from engine.prediction import decode_s, prefill_s
 from engine.session import EngineError, Session
 
 MIN_CONTEXT = 16  # the shortest that EngineConfig takes
@@ -108,19 +107,6 @@ def refusal(planning: Planning, plan: SweepPlan, cell: SweepCell) -> str:
         there = planning.machine.budget_bytes
         return f"It needs {_size(required)}, and {_size(there)} are free."
     return ""
-
-
-def predicted_s(planning: Planning, plan: SweepPlan, cell: SweepCell) -> float | None:
-    """About how long a combination takes, loading not counted; None: no peaks are known."""
-    device = planning.machine.speeds.get(cell.weights)
-    if device is None or cell.weights not in planning.model.work:
-        return None
-    token = planning.model.token_work(cell.weights, cell.kv)
-    work = plan.work(cell)
-    prefill = prefill_s(token, device, work.prompt_tokens)
-    decode = decode_s(token, device, work.prompt_tokens + work.generate // 2)
-    runs = work.repeat + 1  # one to warm up
-    return runs * work.concurrency * (prefill + work.generate * decode)
 
 
 class Sweep:

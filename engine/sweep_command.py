@@ -53,19 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_progress_option(group)
 
 
-def arguments_of(plan: SweepPlan) -> list[str]:
-    """The command line that asks for `plan`, "bench" first."""
-    work, config = plan.workload, plan.config
-    threads = ("--threads", str(config.threads)) if config.threads else ()
-    return [
-        *("bench", "--sweep", "--model", config.model_path, "--device", config.device, *threads),
-        *("--sweep-weights", ",".join(plan.weights), "--sweep-kv", ",".join(plan.kv)),
-        *("--sweep-contexts", ",".join(map(str, plan.contexts))),
-        *("--generate", str(work.generate), "--repeat", str(work.repeat)),
-        *("--concurrency", str(work.concurrency)),
-    ]
-
-
 def run(args: argparse.Namespace, config: EngineConfig, workload: Workload) -> None:
     """Measure and print. Raises EngineError, ValueError.
 

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cli import build_parser, main
+from engine.cli import main
 from engine.config import WEIGHT_FORMATS, EngineConfig
 from engine.kv_formats import KV_FORMATS
 from engine.measuring import Workload
-from engine.sweep import Skipped, Sweep, SweepCell, SweepPlan, SweepProgress, predicted_s
-from engine.sweep_command import arguments_of
+from engine.sweep import Skipped, Sweep, SweepPlan, SweepProgress
 from tests.engine.test_cli import BENCH_KEYS
 from tests.fakes.fake_session import FakeSession, Script
 from tests.fakes.figures import WEIGHT_BYTES
@@ -122,21 +121,6 @@ def test_progress_grows_to_the_whole() -> None:
     assert shares[0] >= 0
     assert shares[-1] == 1.0
     assert [each.row for each in told if each.row] == sweep.result.sweep
-
-
-def test_the_time_is_predicted_from_bytes_and_flops() -> None:
-    """Half the bytes take less, a longer context more; without peaks nothing is said."""
-    planning = FakeSession().planning("SmolLM2.gguf", "cpu", 1)
-    plan = plan_of()
-
-    def seconds(weights: str, context: int) -> float:
-        predicted = predicted_s(planning, plan, SweepCell(weights, "bf16", context))
-        assert predicted is not None
-        return predicted
-
-    assert seconds("int4", 64) < seconds("bf16", 64) < seconds("bf16", 2_048)
-    blind = FakeSession(Script(is_measured=False)).planning("SmolLM2.gguf", "cpu", 1)
-    assert predicted_s(blind, plan, SweepCell("int4", "bf16", 64)) is None
 
 
 # --- the command ------------------------------------------------------------------------------
@@ -250,16 +234,6 @@ def test_another_program_reads_it_and_stops_it(tiny_model: Path) -> None:
     assert 1 <= len(rows) < 40
     assert last["result"]["sweep"] == rows
     assert Skipped(**last["result"]["skipped"][0]).prompt_tokens == 300
-
-
-def test_the_command_line_asks_for_the_plan() -> None:
-    """What the window writes is what the command reads."""
-    plan = plan_of(weights=("int8", "int4"), kv=("auto", "int8"), contexts=(64, 128))
-    args = build_parser().parse_args(arguments_of(plan))
-    assert (args.sweep_weights, args.sweep_kv) == (plan.weights, plan.kv)
-    assert args.sweep_contexts == plan.contexts
-    assert (args.generate, args.repeat, args.concurrency) == (8, 2, 1)
-    assert args.model == "SmolLM2.gguf"
 
 
 def test_output_without_rows_has_no_header(
