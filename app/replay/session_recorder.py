@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import logging
 import os
@@ -48,8 +49,7 @@ class SessionRecorder:
         self._spooled_bytes = 0
         self._batch: list[bytes] = []
         self._batch_bytes = 0
-        self._num_lines = 0
-        self._texts: dict[int, Object] = {}  # by number of the line they belong into
+        self._texts = bytearray()  # a line for each line: what belongs into it, often nothing
         self._is_over = False
 
     # --- what happens ---------------------------------------------------------------------
@@ -104,12 +104,10 @@ class SessionRecorder:
             return
         kind = type(item).__name__
         fields = encode(without_traces(item))
-        if kind in TEXT_FIELDS:
-            self._texts[self._num_lines] = {
-                name: fields.pop(name) for name in TEXT_FIELDS[kind] if name in fields
-            }
+        texts = {n: fields.pop(n) for n in TEXT_FIELDS.get(kind, ()) if n in fields}
+        # A dict a token would take ten times the bytes.
+        self._texts += (json.dumps(texts).encode() if texts else b"") + b"\n"
         line = line_of(kind, getattr(item, "t_ns", None) or self._clock(), fields)
-        self._num_lines += 1
         self._batch.append(line)
         self._batch_bytes += len(line)
         if self._batch_bytes >= BATCH_BYTES:
@@ -132,9 +130,8 @@ class SessionRecorder:
             self._batch, self._batch_bytes = [], 0
 
     def _lines(self, with_text: bool) -> Iterator[bytes]:
-        for number, line in enumerate(self._stored()):
-            texts = self._texts.get(number)
-            yield _with(line, texts) if texts and with_text else line
+        for line, texts in zip(self._stored(), io.BytesIO(self._texts), strict=True):
+            yield _with(line, json.loads(texts)) if with_text and len(texts) > 1 else line
 
     def _stored(self) -> Iterator[bytes]:
         if self._spool is not None:
