@@ -201,6 +201,11 @@ class Conversations(QObject):
         self._ask(question.id, question.text)
         return True
 
+    def answer(self, message_id: str | None = None) -> ChatMessage | None:
+        """An answer of the open chat that has ended, the newest by default."""
+        ended = (m for m in reversed(self._current.chat.messages) if m.stats is not None)
+        return next((m for m in ended if message_id in (None, m.id)), None)
+
     def asked(self, message_id: str) -> GenerationRequest | None:
         """What the loaded model was, or else would be, asked for an answer of the open chat.
 

@@ -29,7 +29,6 @@ from PySide6.QtWidgets import (
 from app import folders
 from app.actions import Actions
 from app.appearance import Appearance
-from app.cache_comparison.opening import CacheComparisons
 from app.cards import CardAction, CardStack, CardText
 from app.chat.chats_list import ChatsList
 from app.chat.composer import Composer
@@ -40,8 +39,6 @@ from app.chat.view import ChatView
 from app.chat_paces import ChatPaces
 from app.context_choice import ContextPolicyMenu
 from app.conversations import Conversations
-from app.diagnosis.diagnoses import ACTION as TRY
-from app.diagnosis.diagnoses import RACE_ACTION, AnswerDiagnoses
 from app.dialogs import pages
 from app.dialogs.text_page import TextPage
 from app.draft_count import DraftCount
@@ -49,16 +46,13 @@ from app.engine_display import EngineDisplay, EngineWidgets
 from app.engine_link.controller import EngineController
 from app.explained.anchors import Anchors
 from app.explained.opening import Explanations
-from app.export.opening import SessionExports
 from app.file_actions import FileActions
+from app.instruments import Instruments
 from app.model_library.finding import ModelFinding
 from app.model_loading import ModelLoading
 from app.model_menus import ModelMenus
 from app.planner.planning import PlannerLink
-from app.race.opening import Races
-from app.replay.opening import ReplayLink
 from app.request_chats import RequestChats
-from app.roofline.opening import RooflineLink
 from app.run_bar import RunBar
 from app.sampling import SAMPLING_SETTINGS
 from app.sampling_popover import SamplingPopover
@@ -117,9 +111,6 @@ class MainWindow(QMainWindow):
         self.telemetry = TelemetryLink(controller, settings, clock, self)
         store = ChatStore(chats_folder or folders.chats_folder())
         self.conversations = Conversations(controller, store, settings, clock, self)
-        self.diagnoses = AnswerDiagnoses(
-            controller, self.conversations, self.loading, self.telemetry.model, self
-        )
         self._make_parts(theme)
         self._make_menus()
         self._lay_out(theme)
@@ -185,22 +176,15 @@ class MainWindow(QMainWindow):
         self.planner = PlannerLink(
             self, self._appearance, self._settings, self.controller, self.loading
         )
-        self.comparisons = CacheComparisons(
-            self, self._appearance, self.conversations, self.controller, self.telemetry.model
-        )
-        self.replay = ReplayLink(self, self._appearance, self.cards, self.telemetry.session)
-        self.exports = SessionExports(self, self.cards, self.conversations, self.telemetry.model)
-        self.roofline = RooflineLink(self, self._appearance, self.telemetry.model)
-        self.races = Races(
+        self.instruments = Instruments(
             self,
             self._appearance,
-            self.conversations,
+            self.cards,
             self.controller,
             self.loading,
-            self.telemetry.model,
-            self.diagnoses,
-            self.panel.plots,
-            self.cards,
+            self.conversations,
+            self.telemetry,
+            self.panel,
         )
         self._themed = (
             self.chats_list,
@@ -254,18 +238,12 @@ class MainWindow(QMainWindow):
             "file.new_chat": self.conversations.new_chat,
             "file.export": self.files.export,
             "file.record": self.files.record,
-            "file.open_recording": self.replay.open,
-            "file.save_recording": self.replay.save,
-            "file.export_report": self.exports.open_report,
-            "file.export_vllm": self.exports.open_vllm_json,
             "file.save_picture": self.files.save_picture,
             "file.quit": self.close,
             "chat.send": lambda: self._send(self.composer.text()),
             "chat.stop": self.conversations.stop,
             "chat.regenerate": self.conversations.regenerate,
             "chat.copy_answer": self.chat_view.copy_last_answer,
-            "chat.compare_cache": self.comparisons.open,
-            "chat.race": self.races.open,
             "chat.rename": self._rename_chat,
             "chat.delete": self._delete_chat,
             "model.starter": self.loading.open_starter,
@@ -282,7 +260,6 @@ class MainWindow(QMainWindow):
             "view.blocks": lambda on: self._settings.set(SHOW_BLOCKS, on),
             "view.explain": lambda on: self._settings.set(EXPLAIN, on),
             "view.stages": lambda on: self._settings.set(SHOW_STAGES, on),
-            "view.roofline": self.roofline.open,
             "view.follow": self.panel.plots.follow,
             "view.larger": self.view_choices.larger,
             "view.smaller": self.view_choices.smaller,
@@ -292,6 +269,7 @@ class MainWindow(QMainWindow):
                 self.tr("Keyboard shortcuts"), pages.shortcuts_page()
             ),
             "help.about": lambda: self._page(self.tr("About Phasescope"), pages.about_page()),
+            **self.instruments.handlers(),
         }
 
     def _lay_out(self, theme: Theme) -> None:
@@ -352,7 +330,7 @@ class MainWindow(QMainWindow):
         self.composer.send_requested.connect(self._send)
         self.composer.stop_requested.connect(chats.stop)
         view.regenerate_requested.connect(chats.regenerate)
-        view.compare_requested.connect(self.comparisons.open)
+        view.compare_requested.connect(self.instruments.comparisons.open)
         view.action_requested.connect(self._on_chat_action)
         view.example_chosen.connect(self._on_example)
         self.chats_list.new_requested.connect(chats.new_chat)
@@ -420,10 +398,8 @@ class MainWindow(QMainWindow):
             self.loading.change({"context_length": int(value)})
         elif name == "new-chat":
             self.conversations.new_chat()
-        elif name == RACE_ACTION:
-            self.races.do(action)
-        elif name == TRY:
-            self.diagnoses.apply(action)
+        else:
+            self.instruments.take_action(action)
 
     def _on_chat_selected(self, chat_id: str) -> None:
         self.conversations.select(chat_id)
@@ -580,8 +556,6 @@ class MainWindow(QMainWindow):
         self.telemetry.close()
         self.finding.close()
         self.planner.close()
-        self.exports.close()
-        self.diagnoses.close()
-        self.races.close()
+        self.instruments.close()
         self.controller.shutdown()
         super().closeEvent(event)

@@ -82,7 +82,7 @@ class UnattendedRun(QObject):
                 return _line(problem.what, problem.why, problem.next)
         if job.report:
             try:
-                self._window.exports.write_report_now(job.report)
+                self._window.instruments.exports.write_report_now(job.report)
             except OSError as error:
                 return f"The report could not be written to {job.report}: {error.strerror}."
         empty = self._window.empty_curves()

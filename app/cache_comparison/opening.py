@@ -12,7 +12,6 @@ from app.conversations import Conversations
 from app.engine_link.controller import EngineController
 from app.run_bar import run_values
 from app.telemetry.telemetry_model import TelemetryModel
-from app.theme import Theme
 from engine.events import ModelLoaded
 
 # Without the cache the time grows with the square: the starter model takes a minute or two.
@@ -35,13 +34,10 @@ class CacheComparisons(QObject):
         self._conversations, self._controller = conversations, controller
         self._telemetry = telemetry
         self._dialog: ComparisonDialog | None = None
-        appearance.theme_changed.connect(self._on_theme_changed)
 
     def open(self, message_id: str | None = None) -> ComparisonDialog | None:
         """Offer to compare an answer, the newest by default; None when there is none to compare."""
-        loaded, messages = self._controller.model, self._conversations.current.chat.messages
-        answers = [m for m in messages if m.role == "assistant" and m.stats is not None]
-        answer = next((m for m in reversed(answers) if message_id in (None, m.id)), None)
+        loaded, answer = self._controller.model, self._conversations.answer(message_id)
         if loaded is None or answer is None or answer.stats is None:
             return None
         request = self._conversations.asked(answer.id)
@@ -60,6 +56,7 @@ class CacheComparisons(QObject):
             (proposed, most),
             self._window,
         )
+        self._appearance.theme_changed.connect(self._dialog.set_theme)
         self._dialog.finished.connect(self._forget)
         self._dialog.show()
         return self._dialog
@@ -72,7 +69,3 @@ class CacheComparisons(QObject):
 
     def _forget(self) -> None:
         self._dialog = None
-
-    def _on_theme_changed(self, theme: Theme) -> None:
-        if self._dialog is not None:
-            self._dialog.set_theme(theme)

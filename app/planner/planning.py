@@ -15,7 +15,6 @@ from app.planner.dialog import MemoryPlanner, PlannedFile
 from app.planner.reader import PlanReader
 from app.settings.schema import DEVICE, RECENT_MODELS, THREADS
 from app.settings.store import Settings
-from app.theme import Theme
 from engine.config import EngineConfig
 from engine.starter import STARTER_NAME, starter_model_path
 
@@ -37,7 +36,6 @@ class PlannerLink(QObject):
         self._reader = PlanReader(controller, self)
         self._planner: MemoryPlanner | None = None
         self._engine_is_up = False
-        appearance.theme_changed.connect(self._on_theme_changed)
         controller.engine_started.connect(self._on_engine_started)
         controller.model_loaded.connect(self._on_model_changed)
         controller.model_unloaded.connect(self._on_model_changed)
@@ -46,6 +44,7 @@ class PlannerLink(QObject):
         """Show the planner with the loaded model, beside which the window goes on."""
         if self._planner is None:
             self._planner = MemoryPlanner(self._appearance.theme, self._files(), self._window)
+            self._appearance.theme_changed.connect(self._planner.set_theme)
             self._planner.model_wanted.connect(self._read)
             self._planner.load_requested.connect(self._on_load_requested)
             self._reader.answered.connect(self._planner.show_answer)
@@ -102,7 +101,3 @@ class PlannerLink(QObject):
             return
         device, threads = self._settings.get(DEVICE), self._settings.get(THREADS)
         self._loading.load(replace(planned, device=device, threads=threads))
-
-    def _on_theme_changed(self, theme: Theme) -> None:
-        if self._planner is not None:
-            self._planner.set_theme(theme)

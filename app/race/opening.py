@@ -17,7 +17,6 @@ from app.race.race import Race
 from app.race.runs import AnswerRuns
 from app.telemetry.plots import TelemetryPlots
 from app.telemetry.telemetry_model import TelemetryModel
-from app.theme import Theme
 
 CARD = "race"
 
@@ -45,14 +44,12 @@ class Races(QObject):
         self.runs = AnswerRuns(controller, conversations, loading, self)
         self._plans = RacePlans(controller, self)
         self._dialog: RaceDialog | None = None
-        appearance.theme_changed.connect(self._on_theme_changed)
         telemetry.changed.connect(self._show_ghost)
 
     def open(self, message_id: str | None = None) -> RaceDialog | None:
         """Offer to race an answer, the newest by default; None where that cannot be."""
         loaded, wanted = self._controller.model, self._loading.wanted
-        answers = [m for m in self._conversations.current.chat.messages if m.stats is not None]
-        answer = next((m for m in reversed(answers) if message_id in (None, m.id)), None)
+        answer = self._conversations.answer(message_id)
         if loaded is None or wanted is None or answer is None:
             return None
         run = self.runs.run_of(answer.id)
@@ -64,6 +61,7 @@ class Races(QObject):
         race = Race(self._controller, self._loading, self._telemetry, run)
         theme = self._appearance.theme
         self._dialog = RaceDialog(theme, race, self._plans, loaded, wanted, self._window)
+        self._appearance.theme_changed.connect(self._dialog.set_theme)
         self._dialog.finished.connect(self._forget)
         self._dialog.show()
         return self._dialog
@@ -101,7 +99,3 @@ class Races(QObject):
         """The panels go back to the open chat."""
         self._dialog = None
         self._telemetry.select(self._conversations.current_request)
-
-    def _on_theme_changed(self, theme: Theme) -> None:
-        if self._dialog is not None:
-            self._dialog.set_theme(theme)

@@ -8,7 +8,6 @@ from PySide6.QtWidgets import QWidget
 from app.appearance import Appearance
 from app.roofline.dialog import RooflineDialog
 from app.telemetry.telemetry_model import TelemetryModel
-from app.theme import Theme
 
 
 class RooflineLink(QObject):
@@ -18,16 +17,12 @@ class RooflineLink(QObject):
         super().__init__(window)
         self._window, self._appearance, self._model = window, appearance, model
         self._dialog: RooflineDialog | None = None
-        appearance.theme_changed.connect(self._on_theme_changed)
 
     def open(self) -> RooflineDialog:
         """Show it, beside which the window goes on."""
         if self._dialog is None:
             self._dialog = RooflineDialog(self._appearance.theme, self._model, self._window)
+            self._appearance.theme_changed.connect(self._dialog.set_theme)
         self._dialog.show()
         self._dialog.activateWindow()
         return self._dialog
-
-    def _on_theme_changed(self, theme: Theme) -> None:
-        if self._dialog is not None:
-            self._dialog.set_theme(theme)

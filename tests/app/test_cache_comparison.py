@@ -181,7 +181,7 @@ def test_only_finished_answers_can_be_compared(qtbot: QtBot, make_program: MakeP
     assert program.window.findChildren(ComparisonDialog)
     program.window.conversations.new_chat()
     assert not program.window.actions_table["chat.compare_cache"].isEnabled()
-    assert program.window.comparisons.open() is None
+    assert program.window.instruments.comparisons.open() is None
 
 
 @pytest.mark.parametrize("num_known", [0, 1, 2, 50, 299])

@@ -86,7 +86,7 @@ class WindowRun(QObject):
     def _on_activity(self) -> None:
         chats = self._window.conversations
         if self._dialog is None and chats.current.chat.messages and not chats.generating_chats():
-            self._dialog = self._window.comparisons.open()
+            self._dialog = self._window.instruments.comparisons.open()
             if self._dialog is None:
                 self._end("There is no answer to compare.")
                 return

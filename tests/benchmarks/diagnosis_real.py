@@ -71,8 +71,8 @@ class Desk:
         chats.new_chat()
         assert chats.send(text)
         model = chats.current
-        wait_until(lambda: self.window.diagnoses.of(model) is not None, LIMIT_S)
-        diagnosis = self.window.diagnoses.of(model)
+        wait_until(lambda: self.window.instruments.diagnoses.of(model) is not None, LIMIT_S)
+        diagnosis = self.window.instruments.diagnoses.of(model)
         metrics = self.window.telemetry.model.requests[-1].metrics
         assert diagnosis is not None
         assert metrics is not None

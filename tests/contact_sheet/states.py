@@ -172,7 +172,7 @@ def _compare(program: FakeProgram) -> None:
     """The comparison of an answer, as far as the script lets it go."""
     program.load()
     _ask(program, QUESTION)
-    dialog = program.window.comparisons.open()
+    dialog = program.window.instruments.comparisons.open()
     assert dialog is not None
     dialog.start.click()
     wait_until(lambda: not dialog.run.is_running)
@@ -181,7 +181,7 @@ def _compare(program: FakeProgram) -> None:
 def _compare_half(program: FakeProgram) -> None:
     program.load()
     _ask(program, QUESTION)
-    dialog = program.window.comparisons.open()
+    dialog = program.window.instruments.comparisons.open()
     assert dialog is not None
     program.session.script.hold_decode_at = 90
     dialog.start.click()
@@ -190,7 +190,7 @@ def _compare_half(program: FakeProgram) -> None:
 
 def _roofline_empty(program: FakeProgram) -> None:
     program.load()
-    program.window.roofline.open()
+    program.window.instruments.roofline.open()
 
 
 def _roofline(program: FakeProgram) -> None:
@@ -199,13 +199,13 @@ def _roofline(program: FakeProgram) -> None:
     _ask(program, SECOND_QUESTION)
     program.window.conversations.new_chat()
     _ask(program, LONG_QUESTION)
-    dialog = program.window.roofline.open()
+    dialog = program.window.instruments.roofline.open()
     QTest.keyClick(dialog.plot, Qt.Key.Key_End)
 
 
 def _roofline_live(program: FakeProgram) -> None:
     program.load()
-    program.window.roofline.open()
+    program.window.instruments.roofline.open()
     program.session.script.hold_decode_at = 48
     _send(program, LONG_QUESTION)
     _wait_for_tokens(program, 48)
@@ -218,7 +218,7 @@ def _replay(program: FakeProgram, *, with_text: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.phasescope"
         program.window.telemetry.session.save(path, with_text=with_text)
-        window = program.window.replay.play(path)
+        window = program.window.instruments.replay.play(path)
     assert window is not None
     player = window.player
     player.pause()
@@ -230,7 +230,7 @@ def _race(program: FakeProgram) -> None:
     program.window.loading.load(EngineConfig(MODEL, weight_format="int8"))
     wait_until(lambda: program.controller.model is not None)
     _ask(program, QUESTION)
-    dialog = program.window.races.open()
+    dialog = program.window.instruments.races.open()
     assert dialog is not None
     dialog.choose({"weight_format": "int4"})
     settle(100)
@@ -251,7 +251,7 @@ def _export(program: FakeProgram) -> None:
     """What a report holds, and whether prompts and answers are in it."""
     program.load()
     _ask(program, SECOND_QUESTION)
-    program.window.exports.open_report()
+    program.window.instruments.exports.open_report()
 
 
 def _filled(program: FakeProgram, policy: ContextPolicy, context: int) -> None:

@@ -35,7 +35,7 @@ def export(qtbot: QtBot, program: FakeProgram, action: str, path: Path, *, text:
     dialog.accept()
     where = program.window.findChildren(QFileDialog)[-1]
     where.done(QDialog.DialogCode.Accepted)
-    with qtbot.waitSignal(program.window.exports.written):
+    with qtbot.waitSignal(program.window.instruments.exports.written):
         where.fileSelected.emit(str(path))
 
 

@@ -196,6 +196,6 @@ def test_an_answer_offers_it(qtbot: QtBot, make_program: MakeProgram) -> None:
     assert hit.target is Target.RACE
     view._trigger(index, hit)
     assert program.window.findChildren(RaceDialog)
-    program.window.races.runs._runs.clear()
-    assert program.window.races.open() is None
+    program.window.instruments.races.runs._runs.clear()
+    assert program.window.instruments.races.open() is None
     assert program.window.cards.card("race") is not None

@@ -1,0 +1,87 @@
+"""What reads the panels' events besides the panels: diagnosis, roofline, race, replay, export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QWidget
+
+from app.appearance import Appearance
+from app.cache_comparison.opening import CacheComparisons
+from app.cards import CardStack
+from app.conversations import Conversations
+from app.diagnosis.diagnoses import ACTION, RACE_ACTION, AnswerDiagnoses
+from app.engine_link.controller import EngineController
+from app.export.opening import SessionExports
+from app.model_loading import ModelLoading
+from app.race.opening import Races
+from app.replay.opening import ReplayLink
+from app.roofline.opening import RooflineLink
+from app.telemetry.dock import TelemetryPanel
+from app.telemetry_link import TelemetryLink
+
+
+class Instruments(QObject):
+    """Owns them for one window; `close` ends their threads.
+
+    Attributes:
+        diagnoses, comparisons, replay, exports, roofline, races: one each.
+    """
+
+    def __init__(
+        self,
+        window: QWidget,
+        appearance: Appearance,
+        cards: CardStack,
+        controller: EngineController,
+        loading: ModelLoading,
+        conversations: Conversations,
+        telemetry: TelemetryLink,
+        panel: TelemetryPanel,
+    ) -> None:
+        super().__init__(window)
+        model = telemetry.model
+        self.diagnoses = AnswerDiagnoses(controller, conversations, loading, model, self)
+        self.comparisons = CacheComparisons(window, appearance, conversations, controller, model)
+        self.replay = ReplayLink(window, appearance, cards, telemetry.session)
+        self.exports = SessionExports(window, cards, conversations, model)
+        self.roofline = RooflineLink(window, appearance, model)
+        self.races = Races(
+            window,
+            appearance,
+            conversations,
+            controller,
+            loading,
+            model,
+            self.diagnoses,
+            panel.plots,
+            cards,
+        )
+
+    def handlers(self) -> Mapping[str, Callable[..., Any]]:
+        """What they do for the menus, by action id."""
+        return {
+            "file.open_recording": self.replay.open,
+            "file.save_recording": self.replay.save,
+            "file.export_report": self.exports.open_report,
+            "file.export_vllm": self.exports.open_vllm_json,
+            "chat.compare_cache": self.comparisons.open,
+            "chat.race": self.races.open,
+            "view.roofline": self.roofline.open,
+        }
+
+    def take_action(self, action: str) -> None:
+        """A button under an answer; what is not theirs does nothing here."""
+        name = action.partition(":")[0]
+        if name == RACE_ACTION:
+            self.races.do(action)
+        elif name == ACTION:
+            self.diagnoses.apply(action)
+
+    def close(self) -> None:
+        """End their threads; a file that is being written is finished."""
+        self.exports.close()
+        self.diagnoses.close()
+        self.races.close()
