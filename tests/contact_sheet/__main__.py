@@ -16,14 +16,9 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 from PySide6.QtCore import QCoreApplication, QEvent, QRect, Qt
 from PySide6.QtGui import QColor, QPainter, QPixmap
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 
 from app.appearance import ThemeChoice
-from app.model_library.job_dialog import JobDialog
-from app.model_library.picker import ModelPicker
-from app.planner.dialog import MemoryPlanner
-from app.plot_dialog import PlotDialog
-from app.replay.window import ReplayWindow
 from app.theme import load_theme
 from tests.contact_sheet.states import STATES, State, open_state
 from tests.fakes.window import FakeProgram, settle
@@ -60,15 +55,12 @@ def _with_dialog(program: FakeProgram) -> QPixmap:
         painter = QPainter(picture)
         painter.drawPixmap(program.window.mapFromGlobal(menu.pos()), menu.grab())
         painter.end()
-    dialogs: list[ModelPicker | JobDialog | MemoryPlanner | PlotDialog | ReplayWindow] = []
-    dialogs += program.window.findChildren(ModelPicker)
-    dialogs += program.window.findChildren(JobDialog)
-    dialogs += program.window.findChildren(MemoryPlanner)
-    dialogs += program.window.findChildren(PlotDialog)
-    dialogs += program.window.findChildren(ReplayWindow)
-    for dialog in dialogs:
-        dialog.fit_into(program.window.size())
-        settle(60)
+    for dialog in program.window.findChildren(QWidget):
+        if not dialog.isWindow() or not dialog.isVisible() or dialog is menu:
+            continue
+        if hasattr(dialog, "fit_into"):
+            dialog.fit_into(program.window.size())
+            settle(60)
         over = dialog.grab()
         painter = QPainter(picture)
         painter.drawPixmap((picture.rect().center() - over.rect().center()), over)
