@@ -70,7 +70,11 @@ def read_recording(path: Path) -> Recording:
         with path.open("rb") as file:
             return _read(file)
     except OSError as error:
-        raise RecordingError(_tr("It cannot be read: {0}.").format(error.strerror)) from None
+        raise RecordingError(
+            _tr("It cannot be read: {0}. Check the path and who may read it.").format(
+                error.strerror
+            )
+        ) from None
 
 
 def _read(file: IO[bytes]) -> Recording:
@@ -78,7 +82,7 @@ def _read(file: IO[bytes]) -> Recording:
     header = _header(next(lines, b""))
     items = list(_items(lines))
     if not items:
-        raise RecordingError(_tr("The recording is empty."))
+        raise RecordingError(_tr("The recording is empty; record a session with an answer in it."))
     # What the window sees itself it tells before events that happened earlier but come in batches.
     items.sort(key=lambda told: told.t_ns)
     return Recording(header, tuple(items))
@@ -105,14 +109,18 @@ def _header(line: bytes) -> Header:
             )
         header: Header = decode(Header, found)
     except DamagedError:
-        raise RecordingError(_tr("This is not a recorded session of Phasescope.")) from None
+        raise RecordingError(
+            _tr("This is not a recorded session; choose a file that Save recording… wrote.")
+        ) from None
     return header
 
 
 def _items(lines: Iterable[bytes]) -> Iterator[Told]:
     for number, line in enumerate(lines, 2):
         if not line.endswith(b"\n"):
-            sentence = _tr("The recording ends in the middle of line {0}; the file is not whole.")
+            sentence = _tr(
+                "The recording ends in the middle of line {0}; copy the whole file again."
+            )
             raise RecordingError(sentence.format(number))
         try:
             told = _told(line)

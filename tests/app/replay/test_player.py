@@ -59,7 +59,12 @@ def told_tokens(player: Player) -> int:
 def test_replayed_is_live(
     qtbot: QtBot, theme: Theme, player: Player, story: Story, after_ms: int | None
 ) -> None:
-    """At the end, and at moments of prefill and decode, readings and curves are the live ones."""
+    """At the end, and at moments of prefill and decode, readings and curves are the live ones.
+
+    Also after going there and back: nothing of what was told before is left.
+    """
+    player.seek(player.end_ns)
+    player.seek(player.start_ns)
     t_ns = None if after_ms is None else story.t_send_ns + after_ms * MS
     player.seek(player.end_ns if t_ns is None else t_ns)
     model = live(story, t_ns)

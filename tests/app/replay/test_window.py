@@ -136,7 +136,7 @@ def test_a_bad_file_ends_the_program(tmp_path: Path, capsys: pytest.CaptureFixtu
     """One line on stderr says what is wrong, and the exit code is 1."""
     (tmp_path / "a").write_text("[]")
     assert main(["--replay", str(tmp_path / "a")]) == 1
-    assert capsys.readouterr().err.endswith("This is not a recorded session of Phasescope.\n")
+    assert capsys.readouterr().err.endswith("choose a file that Save recording… wrote.\n")
     with pytest.raises(SystemExit) as leave:
         main(["--replay", str(tmp_path / "a"), "--prompt", "Why?"])
     assert leave.value.code == 2
