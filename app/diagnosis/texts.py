@@ -27,6 +27,7 @@ def headline(finding: Finding) -> str:
             "arithmetic": _tr("Fast. The start is limited by arithmetic."),
             "kv": _tr("Fast. Streaming is limited by reading the cache."),
             "host": _tr("Fast. Streaming is limited by the work between operations."),
+            "neither": _tr("Fast. Neither arithmetic nor memory bandwidth is near its limit."),
         }.get(finding.cause, _tr("Fast. Streaming is limited by memory bandwidth."))
     if finding.verdict == "slow to start":
         return {
@@ -73,7 +74,7 @@ def sentence(facts: AnswerFacts, finding: Finding) -> str:
                 "{pace}, where {expected} would be possible: another program, heat or power saving "
                 "takes the rest."
             )
-        case "arithmetic":
+        case _ if finding.phase == "start":
             text = _tr(
                 "{computed} tokens of the prompt were computed, {cached} came from the cache: "
                 "{pace}, at {mfu} of this machine's arithmetic."

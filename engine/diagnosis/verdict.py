@@ -13,8 +13,8 @@ from engine.prediction import decode_s, prefill_s
 Verdict = Literal["slow to start", "slow to stream", "fast"]
 # queue: waited for its turn. company: steps served other chats too. chunks: the prompt came in
 # pieces too small to fill the arithmetic units. host: the time between the operations. throttled:
-# slowed down while it ran. interference: slower than bytes and FLOPs say. arithmetic, weights,
-# kv: what the phase does at the device's pace.
+# slowed down while it ran. interference: slower than bytes and FLOPs say. neither: fast, and
+# far from both roofs. arithmetic, weights, kv: what the phase does at the device's pace.
 Cause = Literal[
     "queue",
     "company",
@@ -22,6 +22,7 @@ Cause = Literal[
     "host",
     "throttled",
     "interference",
+    "neither",
     "arithmetic",
     "weights",
     "kv",
@@ -42,6 +43,8 @@ LARGE_SHARE = 0.3
 FAR_SLOWER = 1.6
 # The last quarter's ITL against the first one's, what a longer context explains taken out.
 SLOWED_DOWN = 1.3
+# Below this share of its roof a phase is not limited by it.
+NEAR_ROOF_PCT = 50.0
 # Below this many rows a matrix product waits for its weights (BF16: peak over bandwidth is some
 # hundred FLOPs a byte on a GPU, some ten on a CPU, and a weight of 2 bytes takes 2 FLOPs a row).
 SMALL_CHUNK = 64
@@ -117,7 +120,7 @@ def _finding(facts: AnswerFacts, verdict: Verdict, phase: Phase) -> Finding:
 def _start_cause(facts: AnswerFacts, measured: Finding) -> Cause:
     metrics = facts.metrics
     if measured.verdict == "fast":
-        return "arithmetic"
+        return "neither" if _is_far_below_roofs(facts.prefill) else "arithmetic"
     if (metrics.queue_ms or 0.0) >= LARGE_SHARE * (metrics.ttft_ms or 0.0):
         return "queue"
     if _is_shared(facts.prefill):
@@ -139,7 +142,14 @@ def _stream_cause(facts: AnswerFacts, measured: Finding) -> Cause:
         return "throttled"
     if is_slow and _is_far_slower(facts.metrics.decode_tok_s, measured.expected_tok_s):
         return "interference"
+    if not is_slow and _is_far_below_roofs(facts.decode):
+        return "neither"
     return "kv" if reads is not None and reads.kv_share > 0.5 else "weights"
+
+
+def _is_far_below_roofs(steps: PhaseSteps) -> bool:
+    shares = (steps.mfu_pct, steps.mbu_pct)
+    return all(share is not None and share < NEAR_ROOF_PCT for share in shares)
 
 
 def _is_shared(steps: PhaseSteps) -> bool:

@@ -116,6 +116,17 @@ def test_a_fast_run_is_limited_by_something(facts: AnswerFacts, cause: str) -> N
     assert judged(facts) == ("fast", cause)
 
 
+@pytest.mark.parametrize(("tokens", "phase"), [(100, "stream"), (2, "start")])
+def test_far_from_both_roofs_nothing_is_blamed(tokens: int, phase: str) -> None:
+    """A fast run below half of bandwidth and arithmetic is not said to be limited by either."""
+    facts = answer("int8", prompt=900, tokens=tokens, plan=FAST_MACHINE)
+    part = "decode" if phase == "stream" else "prefill"
+    low = replace(getattr(facts, part), mfu_pct=11.0, mbu_pct=37.0)
+    found = find(replace(facts, **{part: low}))
+    assert found is not None
+    assert (found.verdict, found.phase, found.cause) == ("fast", phase, "neither")
+
+
 def test_of_both_the_longer_wait_decides() -> None:
     """Slow in both ways: a short answer waited to start, a long one streamed."""
     short, long = (answer("fp32", prompt=4_000, tokens=n) for n in (10, 1_000))
