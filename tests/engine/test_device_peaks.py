@@ -16,8 +16,9 @@ CPU = torch.device("cpu")
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Small products and sets, in a cache folder of the test's own."""
     monkeypatch.setattr(device_peaks, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(device_peaks, "_MATMUL_SIZES", {"cpu": 64})
+    monkeypatch.setattr(device_peaks, "_MATMUL_SHAPES", {"cpu": (64, 64, 64)})
     monkeypatch.setattr(device_peaks, "_WORKING_SETS", {"cpu": (1 << 16, 1 << 17)})
+    monkeypatch.setattr(device_peaks, "_LEAST_S", 0.0)
 
 
 def measured() -> DevicePeaks:
