@@ -20,6 +20,7 @@ from app.race.opening import Races
 from app.replay.opening import ReplayLink
 from app.roofline.opening import RooflineLink
 from app.telemetry.dock import TelemetryPanel
+from app.telemetry.machine_tip import MachineTip
 from app.telemetry_link import TelemetryLink
 
 
@@ -27,7 +28,7 @@ class Instruments(QObject):
     """Owns them for one window; `close` ends their threads.
 
     Attributes:
-        diagnoses, comparisons, replay, exports, roofline, races: one each.
+        diagnoses, comparisons, replay, exports, roofline, races, machine: one each.
     """
 
     def __init__(
@@ -44,8 +45,11 @@ class Instruments(QObject):
         super().__init__(window)
         model = telemetry.model
         self.diagnoses = AnswerDiagnoses(controller, conversations, loading, model, self)
+        telemetry.sampled.connect(self.diagnoses.handle_sample)
         self.comparisons = CacheComparisons(window, appearance, conversations, controller, model)
         self.replay = ReplayLink(window, appearance, cards, telemetry.session)
+        self.machine = MachineTip(panel.plots.utilization.header)
+        telemetry.sampled.connect(self.machine.show_sample)
         self.exports = SessionExports(window, cards, conversations, model)
         self.roofline = RooflineLink(window, appearance, model)
         self.races = Races(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.cli_options import add_common_options, given_options
+from engine.nvml import reader as nvml_reader
 
 if TYPE_CHECKING:
     from engine.session import Session
@@ -27,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from engine.cli import main as command
 
         return command(arguments)
+    if arguments and arguments[0] == nvml_reader.COMMAND:
+        return nvml_reader.main(arguments[1:])
     args = parser().parse_args(arguments)
     try:
         return run_window(args)

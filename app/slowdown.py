@@ -15,8 +15,7 @@ def slowdown_text(sample: SensorSample) -> str:
     """Why this machine computes slower than it could, as its sensors say; empty: it does not."""
     parts = []
     if sample.gpu_slowed_by:
-        words = _reasons()
-        reasons = ", ".join(words.get(each, each) for each in sample.gpu_slowed_by)
+        reasons = ", ".join(reason_text(each) for each in sample.gpu_slowed_by)
         parts.append(_tr("GPU slowed: %1").replace("%1", reasons))
     if sample.power_saving:
         on_battery = _tr("Power saving, on battery")
@@ -24,7 +23,8 @@ def slowdown_text(sample: SensorSample) -> str:
     return " · ".join(parts)
 
 
-def _reasons() -> dict[str, str]:
+def reason_text(reason: str) -> str:
+    """Why a GPU holds its clocks back: a word of `engine.nvml.readings.SLOWDOWNS`, translated."""
     return {
         "clocks set": _tr("clocks set"),
         "power limit": _tr("power limit"),
@@ -32,4 +32,4 @@ def _reasons() -> dict[str, str]:
         "heat": _tr("heat"),
         "heat (hardware)": _tr("heat (hardware)"),
         "power brake": _tr("power brake"),
-    }
+    }.get(reason, reason)

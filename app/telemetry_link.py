@@ -16,6 +16,7 @@ from app.replay.session_recorder import SessionRecorder
 from app.settings.schema import RECORD, RECORD_FOLDER
 from app.settings.store import Settings
 from app.slowdown import slowdown_text
+from app.telemetry.own_cost import OWN_COST
 from app.telemetry.recorder import CsvRecorder, RecordProblem
 from app.telemetry.sampler_thread import SamplerThread
 from app.telemetry.telemetry_model import TelemetryModel
@@ -30,11 +31,13 @@ class TelemetryLink(QObject):
         recording_changed(bool): continuous recording was switched.
         problem_occurred(RecordProblem): recording failed.
         slowdown_changed(str): what holds the machine back by now; empty: nothing.
+        sampled(SensorSample): a reading of the sensors.
     """
 
     recording_changed = Signal(bool)
     problem_occurred = Signal(object)
     slowdown_changed = Signal(str)
+    sampled = Signal(object)
 
     def __init__(
         self,
@@ -53,10 +56,7 @@ class TelemetryLink(QObject):
         self.recorder.problem_occurred.connect(self.problem_occurred)
         self.session = SessionRecorder(clock)
         self._sampler = SamplerThread(parent=self)
-        self._sampler.sampled.connect(self.model.handle_sample)
-        self._sampler.sampled.connect(self.recorder.handle_sample)
-        self._sampler.sampled.connect(self.session.handle_sample)
-        self._sampler.sampled.connect(self._note_slowdown)
+        self._sampler.sampled.connect(self.handle_sample)
         self._slowdown = ""
         self._unpainted: dict[str, int] = {}
         self._after_paint = QTimer(self, interval=0, singleShot=True)
@@ -88,6 +88,17 @@ class TelemetryLink(QObject):
         self.recorder.request_sent(request_id, t_ns)
         self.session.request_sent(request_id, t_ns)
 
+    @OWN_COST.counted("recording")
+    def handle_sample(self, sample: SensorSample) -> None:
+        """Bring a reading of the sensors to whoever wants it."""
+        OWN_COST.add("sensors", sample.cost_ms or 0.0)
+        OWN_COST.mark()
+        self.model.handle_sample(sample)
+        self.recorder.handle_sample(sample)
+        self.session.handle_sample(sample)
+        self._note_slowdown(sample)
+        self.sampled.emit(sample)
+
     def export(self, folder: Path) -> RecordProblem | None:
         """Write everything measured so far; gives what went wrong."""
         return self.recorder.export(folder)
@@ -98,6 +109,7 @@ class TelemetryLink(QObject):
         self.recorder.close()
         self.session.close()
 
+    @OWN_COST.counted("recording")
     def _on_events(self, events: Sequence[Event | LoadEvent]) -> None:
         self.model.handle_events(events)
         self.recorder.handle_events(events)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import psutil
-import pynvml
 import torch
 
+from engine.nvml.link import first_gpu_name
 from engine.session import EngineError
 
 
@@ -52,27 +54,15 @@ def default_threads(spare_core: bool) -> int:
     return cores - 1 if spare_core and cores > 4 else cores
 
 
+@functools.cache  # NVML is asked in a process of its own, which takes 0.1 s
 def unusable_gpu_notice() -> str | None:
     """A sentence with the command that mends it when there is a GPU that torch cannot use."""
     if torch.cuda.is_available():
         return None
-    name = _nvidia_gpu_name()
+    name = first_gpu_name()
     if name is None:
         return None
     return (
         f"{name} is present, but the installed torch {torch.__version__} cannot use it: "
         "run 'make run DEVICE=cuda'."
     )
-
-
-def _nvidia_gpu_name() -> str | None:
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        return str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0)))
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()

@@ -290,7 +290,8 @@ class StepStats:
     """One engine step. `mfu_pct`, `mbu_pct` are None until the device's peaks are known.
 
     `flops`: 2 x parameters used x tokens + attention; `bytes`: weights read once + KV read and
-    written. `stages` is None on steps that were not profiled.
+    written. `stages` is None on steps that were not profiled. `request_ids` are those it served,
+    decode rows first; none where a recording of an older version does not say.
     """
 
     step_id: int
@@ -304,6 +305,7 @@ class StepStats:
     mfu_pct: float | None
     mbu_pct: float | None
     stages: StageTimes | None = None
+    request_ids: tuple[str, ...] = ()
 
 
 Event = (

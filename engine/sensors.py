@@ -1,4 +1,4 @@
-"""What the machine itself reports: NVML for one GPU, psutil for this process.
+"""What the machine itself reports: NVML for its GPUs, psutil for this process.
 
 A reading that a machine cannot give is None, logged once, never an exception: WSL and some
 laptops answer NotSupported, CPU-only machines have no NVML at all.
@@ -10,13 +10,14 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import psutil
 
-from engine.nvml import NvmlGpu
+from engine.cpu_state import OthersLoad, read_cpu_clock
+from engine.nvml.link import NvmlLink
+from engine.nvml.readings import GpuReading, NvmlAnswer
 from engine.power_state import read_power_state
-from engine.sensor_probe import nvml_answers
 
 _log = logging.getLogger("engine.sensors")
 _T = TypeVar("_T")
@@ -26,10 +27,13 @@ _T = TypeVar("_T")
 class SensorSample:
     """One reading of all sensors; None means that this machine gives no value.
 
-    `t_ns` is `time.perf_counter_ns`. `gpu_util_pct` is NVML's figure: the share of its last
-    sample period (1/6 to 1 s) in which some kernel ran. `cpu_util_pct` is this process' time
-    since the previous reading, as a percentage of all cores (0 to 100). The fields from
-    `gpu_process_mem_bytes` on are those of `GpuReading` and `PowerState`.
+    `t_ns` is `time.perf_counter_ns`. The GPU of the fields is the one that the model runs on;
+    `other_gpus` are the rest. `gpu_util_pct` is NVML's figure: the share of its last sample period
+    (1/6 to 1 s) in which some kernel ran. `cpu_util_pct` is this process' time since the previous
+    reading, as a percentage of all cores (0 to 100), `others_cpu_pct` all other processes'. The
+    fields from `gpu_process_mem_bytes` on are those of `GpuReading`, `PowerState` and `CpuClock`.
+    `cost_ms` is the processor time that the reading took, with what the process that reads NVML
+    took since the reading before. `gpu_problem` is `NvmlAnswer.problem`.
     """
 
     t_ns: int
@@ -48,75 +52,110 @@ class SensorSample:
     gpu_dram_active_pct: float | None = None
     on_battery: bool | None = None
     power_saving: bool | None = None
+    others_cpu_pct: float | None = None
+    cpu_clock_mhz: float | None = None
+    cpu_base_mhz: float | None = None
+    other_gpus: tuple[GpuReading, ...] = ()
+    cost_ms: float | None = None
+    gpu_problem: str = ""
+
+    @property
+    def gpu(self) -> GpuReading:
+        """The watched GPU; its name is `ModelLoaded.device_name`."""
+        return GpuReading(
+            index=self.device_index,
+            util_pct=self.gpu_util_pct,
+            mem_used_bytes=self.gpu_mem_used_bytes,
+            power_w=self.gpu_power_w,
+            process_mem_bytes=self.gpu_process_mem_bytes,
+            sm_clock_mhz=self.gpu_sm_clock_mhz,
+            mem_clock_mhz=self.gpu_mem_clock_mhz,
+            temperature_c=self.gpu_temperature_c,
+            slowed_by=self.gpu_slowed_by,
+            sm_active_pct=self.gpu_sm_active_pct,
+            dram_active_pct=self.gpu_dram_active_pct,
+        )
+
+
+class GpuSource(Protocol):
+    """Where the GPUs' values come from: an `NvmlLink`, or a fake one."""
+
+    def read(self) -> NvmlAnswer:
+        """All GPUs now; never raises."""
+        ...
+
+    def close(self) -> None:
+        """A later reading gives no value."""
+        ...
 
 
 class Sensors:
-    """Reads one GPU, found by its UUID, and this process. Used from one thread.
+    """Reads all GPUs, one of which is watched, and this process. Used from one thread.
 
     `device_uuid` None: there is no GPU to watch and NVML is never touched, so that polling
-    cannot keep a sleeping GPU awake. `probe` says whether NVML may be touched at all.
+    cannot keep a sleeping GPU awake. `link` makes what reads NVML.
     """
 
     def __init__(
         self,
         device_uuid: str | None,
         clock: Callable[[], int] = time.perf_counter_ns,
-        probe: Callable[[str], bool] = nvml_answers,
+        link: Callable[[str], GpuSource] = NvmlLink,
     ) -> None:
-        self._uuid = device_uuid
         self._clock = clock
-        self._probe = probe
-        self._gpu: NvmlGpu | None = None
-        self._device_index: int | None = None
-        self._gpu_searched = False
+        self._gpus = link(device_uuid) if device_uuid is not None else None
+        self._gpus_cpu_s = 0.0
         self._reported: set[str] = set()
         self._cores = psutil.cpu_count() or 1
         self._process = psutil.Process()
         # The first call only starts psutil's interval; its own result means nothing.
         self._process.cpu_percent(None)
+        self._others = OthersLoad()
 
     def read(self) -> SensorSample:
-        """Read everything now: about a millisecond. The first time NVML is probed and started,
-        which may take seconds."""
-        if self._uuid is not None and not self._gpu_searched:
-            self._find_gpu(self._uuid)
-        gpu = self._gpu.read() if self._gpu else None
-        power = read_power_state()
+        """Read everything now: about a millisecond. The first time NVML is started, which may
+        take seconds."""
+        began_ns = time.thread_time_ns()
+        answer = self._gpus.read() if self._gpus else NvmlAnswer()
+        gpu = answer.watched or GpuReading()
+        power, cpu_clock = read_power_state(), read_cpu_clock()
+        cpu_util_pct = self._process_value("cpu_util_pct", self._cpu_util_pct)
+        rss_bytes = self._process_value(
+            "process_rss_bytes", lambda: int(self._process.memory_info().rss)
+        )
         return SensorSample(
             t_ns=self._clock(),
-            device_index=self._device_index,
-            gpu_util_pct=gpu.util_pct if gpu else None,
-            gpu_mem_used_bytes=gpu.mem_used_bytes if gpu else None,
-            gpu_power_w=gpu.power_w if gpu else None,
-            cpu_util_pct=self._process_value("cpu_util_pct", self._cpu_util_pct),
-            process_rss_bytes=self._process_value(
-                "process_rss_bytes", lambda: int(self._process.memory_info().rss)
-            ),
-            gpu_process_mem_bytes=gpu.process_mem_bytes if gpu else None,
-            gpu_sm_clock_mhz=gpu.sm_clock_mhz if gpu else None,
-            gpu_mem_clock_mhz=gpu.mem_clock_mhz if gpu else None,
-            gpu_temperature_c=gpu.temperature_c if gpu else None,
-            gpu_slowed_by=gpu.slowed_by if gpu else None,
-            gpu_sm_active_pct=gpu.sm_active_pct if gpu else None,
-            gpu_dram_active_pct=gpu.dram_active_pct if gpu else None,
+            device_index=gpu.index,
+            gpu_util_pct=gpu.util_pct,
+            gpu_mem_used_bytes=gpu.mem_used_bytes,
+            gpu_power_w=gpu.power_w,
+            cpu_util_pct=cpu_util_pct,
+            process_rss_bytes=rss_bytes,
+            gpu_process_mem_bytes=gpu.process_mem_bytes,
+            gpu_sm_clock_mhz=gpu.sm_clock_mhz,
+            gpu_mem_clock_mhz=gpu.mem_clock_mhz,
+            gpu_temperature_c=gpu.temperature_c,
+            gpu_slowed_by=gpu.slowed_by,
+            gpu_sm_active_pct=gpu.sm_active_pct,
+            gpu_dram_active_pct=gpu.dram_active_pct,
             on_battery=power.on_battery,
             power_saving=power.is_saving,
+            others_cpu_pct=self._process_value("others_cpu_pct", self._others.read_pct),
+            cpu_clock_mhz=cpu_clock.mhz,
+            cpu_base_mhz=cpu_clock.base_mhz,
+            other_gpus=answer.others,
+            cost_ms=self._cost_ms(began_ns, answer),
+            gpu_problem=answer.problem,
         )
 
     def close(self) -> None:
         """Let NVML go. A later `read` gives no GPU values."""
-        gpu, self._gpu, self._device_index = self._gpu, None, None
-        self._gpu_searched = True
-        if gpu is not None:
-            gpu.close()
+        if self._gpus is not None:
+            self._gpus.close()
 
-    def _find_gpu(self, uuid: str) -> None:
-        self._gpu_searched = True
-        if not self._probe(uuid):
-            return
-        self._gpu = NvmlGpu(uuid)
-        if self._gpu.open():
-            self._device_index = self._gpu.index()
+    def _cost_ms(self, began_ns: int, answer: NvmlAnswer) -> float:
+        before_s, self._gpus_cpu_s = self._gpus_cpu_s, answer.cpu_s
+        return (time.thread_time_ns() - began_ns) / 1e6 + 1e3 * (answer.cpu_s - before_s)
 
     def _process_value(self, field: str, read: Callable[[], _T]) -> _T | None:
         try:

@@ -26,7 +26,8 @@ def step_stats(
     flops, num_bytes = cost
     duration_ns = max(1, end_ns - start_ns)
     seconds = duration_ns / 1e9
-    on_cpu = loaded.device.type == "cpu"
+    clock = loaded.runner.clock
+    is_timed = loaded.device.type == "cpu" or clock.settle()
     return StepStats(
         step_id=step_id,
         t_ns=end_ns,
@@ -38,7 +39,8 @@ def step_stats(
         bytes=num_bytes,
         mfu_pct=100 * flops / seconds / loaded.roofs.matmul_flops,
         mbu_pct=100 * num_bytes / seconds / loaded.roofs.bandwidth_at(num_bytes),
-        stages=_stages(duration_ns, loaded.runner.clock, detokenize_ns) if on_cpu else None,
+        stages=_stages(duration_ns, clock, detokenize_ns) if is_timed else None,
+        request_ids=tuple(sequence.request_id for sequence in step.sequences),
     )
 
 

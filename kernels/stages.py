@@ -1,7 +1,7 @@
 """Where the time of a step goes: attention, feed-forward, head, sampling, in nanoseconds.
 
 A model says which stage begins; operations that block (CPU) are booked by the wall clock, those
-of a recorded step by the native code that runs them.
+of a recorded step by the native code that runs them, and a GPU's by `kernels.gpu.event_clock`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class StageClock:
         if self._began_ns is not None:
             self.nanoseconds[self.stage] += time.perf_counter_ns() - self._began_ns
         self._began_ns = None
+
+    def settle(self) -> bool:
+        """Book what a device measured of the step behind the host's back; False: it did not."""
+        return False
 
     def __getitem__(self, stage: Stage) -> int:
         return int(self.nanoseconds[stage])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -29,9 +30,11 @@ from engine.diagnosis.cures import (
     outcome,
 )
 from engine.diagnosis.facts import AnswerFacts, Phase, PhaseSteps, phase_steps
+from engine.diagnosis.machine import MachineState, machine_state
 from engine.events import Event, GenerationFinished, ModelLoaded, StepStats
 from engine.paths import quality_file
 from engine.quality.kept import kept_qualities
+from engine.sensors import SensorSample
 
 ACTION = "try"
 RACE_ACTION = "race"
@@ -80,6 +83,7 @@ class AnswerDiagnoses(QObject):
         self._loading, self._telemetry = loading, telemetry
         self._plans = ModelPlans(controller, self)
         self._steps: list[StepStats] = []
+        self._samples: list[SensorSample] = []
         self._finished: list[tuple[ChatModel, str, GenerationFinished]] = []
         self._ended: list[_Ended] = []
         self._told: dict[str, _Told] = {}  # by chat
@@ -92,6 +96,12 @@ class AnswerDiagnoses(QObject):
         controller.events_received.connect(self._on_events)
         controller.load_started.connect(self._on_load_started)
         controller.model_unloaded.connect(self._withdraw)
+
+    def handle_sample(self, sample: SensorSample) -> None:
+        """Take in a reading of the sensors."""
+        if not self._controller.active_requests:
+            self._samples.clear()
+        self._samples.append(sample)
 
     def apply(self, action: str) -> None:
         """Do what a button says: load the model with the suggested change."""
@@ -136,6 +146,7 @@ class AnswerDiagnoses(QObject):
             self._note_end(model, message_id, event)
         if not self._controller.active_requests:
             self._steps.clear()
+            del self._samples[:-1]  # the next answer's first reading begins there
         self._judge()
 
     def _on_load_started(self, config: EngineConfig) -> None:
@@ -171,6 +182,7 @@ class AnswerDiagnoses(QObject):
             on_gpu=trace.on_gpu,
             is_first=loaded is not self._judged,
             load_s=loaded.load_s,
+            machines=self._machines(trace),
         )
         self._judged = loaded
         self._ended.append(_Ended(model, message_id, loaded, wanted, facts))
@@ -188,6 +200,21 @@ class AnswerDiagnoses(QObject):
             phase_steps(step for step in during if step.step_id <= first),
             phase_steps(step for step in during if step.step_id > first),
         )
+
+    def _machines(self, trace: RequestTrace) -> dict[Phase, MachineState]:
+        """What the sensors said up to the first token, and from there on.
+
+        A reading tells of the time since the one before: it belongs where the middle of that lies.
+        """
+        first_s = trace.ttft_s or 0.0
+        times = [
+            (trace.seconds((before.t_ns + sample.t_ns) // 2), sample)
+            for before, sample in pairwise(self._samples)
+        ]
+        return {
+            "start": machine_state(s for t, s in times if trace.prefill_start_s < t <= first_s),
+            "stream": machine_state(s for t, s in times if t > first_s),
+        }
 
     def _device_pct(self, trace: RequestTrace) -> float | None:
         """Mean utilization from the first token on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QCoreApplication
 
+from app.diagnosis.machine_words import held_up_by, held_up_words, remedy
 from app.telemetry.format import (
     count,
     memory,
@@ -29,6 +30,9 @@ def headline(finding: Finding) -> str:
             "host": _tr("Fast. Streaming is limited by the work between operations."),
             "neither": _tr("Fast. Neither arithmetic nor memory bandwidth is near its limit."),
         }.get(finding.cause, _tr("Fast. Streaming is limited by memory bandwidth."))
+    if _is_explained(finding):
+        slow = _tr("Slow to start") if finding.phase == "start" else _tr("Slow to stream")
+        return f"{slow}: {held_up_by(finding.hindrances[0])}."
     if finding.verdict == "slow to start":
         return {
             "queue": _tr("Slow to start: it waited for its turn."),
@@ -47,6 +51,7 @@ def headline(finding: Finding) -> str:
 
 def sentence(facts: AnswerFacts, finding: Finding) -> str:
     """The figures that support the verdict."""
+    is_explained = _is_explained(finding)
     match finding.cause:
         case "queue":
             text = _tr("{queue} of {ttft} passed before its first step. Stop other chats or wait.")
@@ -64,6 +69,15 @@ def sentence(facts: AnswerFacts, finding: Finding) -> str:
             text = _tr(
                 "{host} of the time goes to sampling, text and the program, not to the model."
             )
+        case "throttled" if is_explained:
+            text = _tr(
+                "The last tokens took {slowdown} times as long as the first, more than the longer "
+                "context explains: {machine}. {remedy}"
+            )
+        case "interference" if is_explained and finding.expected_tok_s is None:
+            text = _tr("{pace}: {machine}. {remedy}")
+        case "interference" if is_explained:
+            text = _tr("{pace}, where {expected} would be possible: {machine}. {remedy}")
         case "throttled":
             text = _tr(
                 "The last tokens took {slowdown} times as long as the first, more than the longer "
@@ -201,10 +215,17 @@ def details(facts: AnswerFacts, diagnosis: Diagnosis) -> tuple[str, ...]:
         lines.append(_tr("Bytes and FLOPs predict {expected}, {pace} were measured"))
     if diagnosis.finding.host_share is not None:
         lines.append(_tr("{host} of the stream's time passed between the operations"))
+    if diagnosis.finding.hindrances and not _is_explained(diagnosis.finding):
+        lines.append(_tr("Meanwhile {machine}"))
     if facts.is_first:
         lines.append(_tr("Loading took {load} and warming up {warmup}: in none of these figures"))
     told = [line.format(**figures) for line in lines]
     return (*told, *_why_it_looks_busy(facts))
+
+
+def _is_explained(finding: Finding) -> bool:
+    """Whether the sentence itself says what held the machine back."""
+    return finding.cause in ("throttled", "interference") and bool(finding.hindrances)
 
 
 def _why_it_looks_busy(facts: AnswerFacts) -> list[str]:
@@ -224,11 +245,24 @@ def _why_it_looks_busy(facts: AnswerFacts) -> list[str]:
             "arithmetic units did {1} of what they can."
         )
     )
-    return [text.format(percent(busy).text, percent(mfu).text)]
+    return [text.format(percent(busy).text, percent(mfu).text), *_gpm_words(facts)]
+
+
+def _gpm_words(facts: AnswerFacts) -> list[str]:
+    """The card's own counters, where it has them: they tell the two apart."""
+    machine = facts.machine("stream")
+    if machine.gpu_sm_active_pct is None or machine.gpu_dram_active_pct is None:
+        return []
+    text = _tr(
+        "Its counters (GPM) tell more: {0} of the multiprocessors had work, and the memory moved "
+        "{1} of what it can."
+    )
+    active = percent(machine.gpu_sm_active_pct).text
+    return [text.format(active, percent(machine.gpu_dram_active_pct).text)]
 
 
 def _figures(facts: AnswerFacts, finding: Finding) -> dict[str, str]:
-    metrics, reads = facts.metrics, finding.reads
+    metrics, reads, machine = facts.metrics, finding.reads, facts.machine(finding.phase)
     steps = facts.prefill if finding.phase == "start" else facts.decode
     shared = 100 * steps.shared_s / steps.seconds if steps.seconds else None
     prefill = facts.prefill
@@ -252,6 +286,8 @@ def _figures(facts: AnswerFacts, finding: Finding) -> dict[str, str]:
         "stream": _utilization(facts.decode),
         "weights": memory(reads.weight_bytes if reads else None).text,
         "kv": memory(reads.kv_bytes if reads else None).text,
+        "machine": held_up_words(finding.hindrances, machine),
+        "remedy": remedy(finding.hindrances[0]) if finding.hindrances else "",
         "load": milliseconds(1e3 * facts.load_s).text,
         "warmup": milliseconds(1e3 * metrics.warmup_s).text,
     }

@@ -27,6 +27,7 @@ from app.telemetry.block_cells import (
     open_mask,
 )
 from app.telemetry.block_tiles import Pixels, make_tiles, stamp
+from app.telemetry.own_cost import OWN_COST
 from app.theme import Theme
 from engine.events import BlockMap
 
@@ -203,6 +204,7 @@ class BlockGrid(QWidget):
         super().focusInEvent(event)
         self._go_to(self._current)
 
+    @OWN_COST.counted("panels")
     def paintEvent(self, event: QPaintEvent) -> None:
         if self._cells is None:
             return

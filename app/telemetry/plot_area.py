@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetricsF, QKeyEvent, QMouseEvent
+from PySide6.QtGui import QColor, QFontMetricsF, QKeyEvent, QMouseEvent, QPaintEvent
 
+from app.telemetry.own_cost import OWN_COST
 from app.telemetry.pixel_items import PREFILL_SHADE, Backdrop, make_pen
 from app.telemetry.scales import tick_labels, ticks
 from app.telemetry.series import Array
@@ -112,6 +113,10 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
             self.backdrop.update()
 
     # Qt overrides
+
+    @OWN_COST.counted("panels")
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         super().mouseMoveEvent(event)

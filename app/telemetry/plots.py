@@ -12,6 +12,7 @@ from app.telemetry.crosshair import Crosshair, Row, readout
 from app.telemetry.instant import Instant
 from app.telemetry.itl_plot import ItlPlot
 from app.telemetry.kv_plot import KvPlot
+from app.telemetry.own_cost import OWN_COST
 from app.telemetry.plot_area import RIGHT_MARGIN
 from app.telemetry.plot_panel import Curves, PlotPanel
 from app.telemetry.request_trace import RequestTrace
@@ -130,6 +131,7 @@ class TelemetryPlots(QWidget):
         since_ms = (time.perf_counter_ns() - self._last_redraw_ns) // 1_000_000
         self._timer.start(int(max(0, REDRAW_INTERVAL_MS - since_ms)))
 
+    @OWN_COST.counted("panels")
     def redraw(self) -> None:
         """Draw the model as it is now."""
         self._timer.stop()

@@ -10,6 +10,7 @@ from PySide6.QtGui import QFontMetricsF, QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app.telemetry.format import milliseconds
+from app.telemetry.own_cost import OWN_COST
 from app.telemetry.plot_area import RIGHT_MARGIN, axis_width
 from app.telemetry.request_trace import RequestTrace
 from app.telemetry.scales import time_range_s
@@ -165,6 +166,7 @@ class PhaseRibbon(QWidget):
                         return True
         return super().event(event)
 
+    @OWN_COST.counted("panels")
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)

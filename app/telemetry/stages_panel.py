@@ -189,9 +189,11 @@ class StagesPanel(QWidget):
         self.table.show_stages(stages)
         subtitle = self.tr("this answer")
         if stages == AnswerStages():
-            # A GPU's step is queued as a whole: the host sees no stage of it end.
             on_gpu = self._model.on_gpu
             subtitle = self.tr("not timed on a GPU") if on_gpu else self.tr("no answer yet")
+        elif self._model.on_gpu and stages.decode is None:
+            # A decode step there is one CUDA graph: nothing sees a stage of it end.
+            subtitle = self.tr("this answer's prompt")
         self.header.set_subtitle(subtitle, "")
 
     def set_theme(self, theme: Theme) -> None:

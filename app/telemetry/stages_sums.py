@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,18 +48,29 @@ class StageLog:
 
     def __init__(self) -> None:
         self._rows = Series(*COLUMNS)
+        self._rows_of: dict[str, array[int]] = {}  # by request: the steps that served it
 
     def note(self, step: StepStats, t_s: float) -> None:
         """Keep a step that ended at `t_s`, if it was timed by stage."""
         if step.stages is not None:
             stages = (getattr(step.stages, name) for name in STAGES)
+            for request_id in step.request_ids:
+                self._rows_of.setdefault(request_id, array("q")).append(len(self._rows))
             # A mixed step counts as prefill: what it reads of a prompt is most of its work.
             self._rows.append(t_s, step.phase != "decode", *stages)
 
-    def between(self, start_s: float, end_s: float) -> AnswerStages:
-        """The sums over the steps that ended within this time."""
+    def of(self, request_id: str, start_s: float, end_s: float) -> AnswerStages:
+        """The sums over the steps that served a request.
+
+        Where steps do not say whom they served, those that ended within this time.
+        """
+        served = self._rows_of.get(request_id)
+        if served is not None:
+            return self._sums(np.array(served))
         first, last = np.searchsorted(self._rows["t_s"], [start_s, end_s], side="right")
-        rows = slice(int(first), int(last))
+        return self._sums(np.arange(first, last))
+
+    def _sums(self, rows: NDArray[np.int64]) -> AnswerStages:
         is_prefill = self._rows["is_prefill"][rows] > 0
         times = np.stack([self._rows[name][rows] for name in STAGES])
 

@@ -242,10 +242,10 @@ class TelemetryModel(QObject):
         return StepWindow(times[keep][known], mfu[known], mbu[known], num_prefill)
 
     def stages_of(self, trace: RequestTrace) -> AnswerStages:
-        """Where the time of the engine's steps went while the request was computed."""
+        """Where the time of the engine's steps went that computed the request."""
         origin = self._origin_s(trace)
         end = np.inf if trace.end_s is None else origin + trace.end_s + STAMP_SLACK_S
-        return self._stages.between(origin + trace.prefill_start_s, end)
+        return self._stages.of(trace.request_id, origin + trace.prefill_start_s, end)
 
     def step_points(self) -> StepPoints:
         """The newest steps under the present roofs, those of the selected request marked."""

@@ -200,6 +200,8 @@ def _threads(facts: AnswerFacts, finding: Finding) -> Iterator[Suggestion]:
     unbound = facts.unbound
     if facts.on_gpu or unbound is None or unbound.machine.threads <= facts.metrics.threads:
         return
+    if "others" in finding.hindrances:
+        return  # there is no core left for them
     gain = _threads_gain(facts, finding, unbound)
     if gain is None or gain >= MIN_GAIN:
         yield Suggestion("threads", None, gain)

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from engine.config import EngineConfig
+from engine.diagnosis.machine import MachineState
 from engine.events import RequestMetrics, StepStats
 from engine.footprint import resolve_kv_format
 from engine.planner.plan import Planning
@@ -44,7 +45,8 @@ class AnswerFacts:
     `wanted` is the config as it was asked for, with "auto" in it. `planning` has the model's sizes
     and the speeds of this machine with the present threads, `unbound` with those the engine would
     choose; None: not read. `qualities` is by weight format. `device_pct` is the mean utilization
-    while the answer streamed, as the sensor tells it. `is_first`: of this load.
+    while the answer streamed, as the sensor tells it. `is_first`: of this load. `machines` is what
+    the sensors said in each phase.
     """
 
     metrics: RequestMetrics
@@ -60,6 +62,7 @@ class AnswerFacts:
     on_gpu: bool = False
     is_first: bool = False
     load_s: float = 0.0
+    machines: Mapping[Phase, MachineState] = field(default_factory=dict)
 
     @property
     def computed_tokens(self) -> int:
@@ -82,6 +85,10 @@ class AnswerFacts:
     def pace(self, phase: Phase) -> float | None:
         """Tokens a second that the phase reached."""
         return self.metrics.prefill_tok_s if phase == "start" else self.metrics.decode_tok_s
+
+    def machine(self, phase: Phase) -> MachineState:
+        """What the sensors said meanwhile."""
+        return self.machines.get(phase, MachineState())
 
     def work(self, weights: str | None = None, kv: str | None = None) -> ModelWork | None:
         """What a token costs, in other formats where they are named; None: not known."""

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from engine.diagnosis.facts import AnswerFacts, Phase, PhaseSteps
+from engine.diagnosis.machine import Hindrance
 from engine.prediction import decode_s, prefill_s
 
 Verdict = Literal["slow to start", "slow to stream", "fast"]
@@ -71,6 +72,7 @@ class Finding:
     `expected_tok_s` is the pace that bytes and FLOPs predict for the phase; None: not known.
     `slowdown`: the last quarter's ITL over the first one's; None: too short to say. `host_share`:
     the part of the stream's time, 0 to 1, in which nothing was computed for the model.
+    `hindrances`: what held the machine back during the phase, by its sensors.
     """
 
     verdict: Verdict
@@ -80,6 +82,7 @@ class Finding:
     expected_tok_s: float | None = None
     slowdown: float | None = None
     host_share: float | None = None
+    hindrances: tuple[Hindrance, ...] = ()
 
 
 def find(facts: AnswerFacts) -> Finding | None:
@@ -112,6 +115,7 @@ def _finding(facts: AnswerFacts, verdict: Verdict, phase: Phase) -> Finding:
         _expected(facts, phase),
         _slowdown(facts, reads),
         _host_share(facts),
+        facts.machine(phase).hindrances(facts.on_gpu),
     )
     cause = _start_cause(facts, measured) if phase == "start" else _stream_cause(facts, measured)
     return replace(measured, cause=cause)
@@ -127,7 +131,7 @@ def _start_cause(facts: AnswerFacts, measured: Finding) -> Cause:
         return "company"
     if _rows_a_step(facts.prefill) < SMALL_CHUNK and facts.prefill.count > 1:
         return "chunks"
-    if _is_far_slower(metrics.prefill_tok_s, measured.expected_tok_s):
+    if _is_held_up(metrics.prefill_tok_s, measured):
         return "interference"
     return "arithmetic"
 
@@ -140,7 +144,7 @@ def _stream_cause(facts: AnswerFacts, measured: Finding) -> Cause:
         return "host"
     if is_slow and (measured.slowdown or 0.0) >= SLOWED_DOWN:
         return "throttled"
-    if is_slow and _is_far_slower(facts.metrics.decode_tok_s, measured.expected_tok_s):
+    if is_slow and _is_held_up(facts.metrics.decode_tok_s, measured):
         return "interference"
     if not is_slow and _is_far_below_roofs(facts.decode):
         return "neither"
@@ -160,8 +164,12 @@ def _rows_a_step(steps: PhaseSteps) -> float:
     return steps.tokens / steps.count if steps.count else float("inf")
 
 
-def _is_far_slower(pace: float | None, expected: float | None) -> bool:
-    return pace is not None and expected is not None and pace * FAR_SLOWER < expected
+def _is_held_up(pace: float | None, measured: Finding) -> bool:
+    """Far slower than predicted; where nothing can be predicted, when the sensors say why."""
+    expected = measured.expected_tok_s
+    if expected is None:
+        return any(each != "battery" for each in measured.hindrances)
+    return pace is not None and pace * FAR_SLOWER < expected
 
 
 def _host_share(facts: AnswerFacts) -> float | None:

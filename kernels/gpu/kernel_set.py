@@ -9,6 +9,7 @@ import torch
 from kernels import reference
 from kernels.gpu.attention_decode import attention_decode
 from kernels.gpu.attention_prefill import attention_prefill
+from kernels.gpu.event_clock import EventClock
 from kernels.gpu.gate_and_mul import gelu_and_mul, silu_and_mul
 from kernels.gpu.graph import GraphRecorder
 from kernels.gpu.linear import GpuLinear
@@ -40,7 +41,7 @@ def gpu_kernels(
     return KernelSet(
         name="triton",
         activation_dtype=activation_dtype,
-        clock=StageClock(),
+        clock=EventClock() if torch.cuda.is_available() else StageClock(),
         prepare=lambda weight: weight,
         rms_norm=rms_norm,
         fused_add_rms_norm=fused_add_rms_norm,

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from app.slowdown import slowdown_text
 from app.status_line import StatusLine
 from app.theme import load_theme
-from engine.nvml import SLOWDOWNS
+from engine.nvml.readings import SLOWDOWNS
 from engine.power_state import PowerState
 from engine.sensors import SensorSample
 from tests.app.conftest import MakeProgram

@@ -20,7 +20,7 @@ from app.race.dialog import RaceDialog
 from app.settings.schema import CONTEXT_POLICY, SHOW_STAGES
 from engine.config import ContextPolicy, EngineConfig
 from engine.session import EngineError
-from tests.contact_sheet import explained, finding, planning
+from tests.contact_sheet import explained, finding, machine, planning
 from tests.contact_sheet.explained import at_step
 from tests.fakes.fake_session import Script
 from tests.fakes.window import MODEL, FakeProgram, settle, wait_until
@@ -387,6 +387,7 @@ STATES = (
     State("race-finished", "A race, finished", RACING, _raced),
     State("slow-start", "Slow to start", SLOW_TO_START, _slow_start),
     State("slow-stream", "Slow to stream, in figures", SLOW_TO_STREAM, _slow_stream),
+    State("held-up", "Held up by the machine", machine.HELD_UP, machine.held_up),
     State("cure-applied", "A suggestion applied", SLOW_TO_STREAM, _apply_cure),
     State("cure-measured", "Predicted beside measured", SLOW_TO_STREAM, _measure_cure),
     State("context-stop", "Context full: stop", Script(), lambda p: _filled(p, "stop", 240)),

@@ -2,169 +2,80 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-from types import ModuleType, SimpleNamespace
+import time
+from dataclasses import fields, replace
 
 import psutil
 import pytest
 
+from engine.nvml.readings import GpuReading, NvmlAnswer
 from engine.sensors import Sensors
 
-UUID = "8f3c2d1a-0000-1111-2222-333344445555"
+WATCHED = GpuReading(3, "Fake GPU", 87.0, 5, 215.5, 7, 1980, 3201, 61, ("heat",), 12.5, 91.0)
+OTHER = GpuReading(0, "Another GPU", 2.0)
 
 
-class NVMLError(Exception):
-    """Stands for pynvml's base error."""
+class FakeLink:
+    """Gives the answers it has, in order, and counts."""
+
+    def __init__(self, *answers: NvmlAnswer) -> None:
+        self.answers = list(answers)
+        self.watched: list[str] = []
+        self.closed = 0
+
+    def __call__(self, device_uuid: str) -> FakeLink:
+        self.watched.append(device_uuid)
+        return self
+
+    def read(self) -> NvmlAnswer:
+        return self.answers.pop(0)
+
+    def close(self) -> None:
+        self.closed += 1
 
 
-class FakeNvml(ModuleType):
-    """A pynvml with one GPU whose index differs from CUDA's; calls in `failing` raise."""
-
-    NVMLError = NVMLError
-
-    def __init__(self, failing: tuple[str, ...] = ()) -> None:
-        super().__init__("pynvml")
-        self.failing = failing
-        self.calls: list[str] = []
-
-    def _call(self, name: str) -> None:
-        self.calls.append(name)
-        if name in self.failing:
-            raise NVMLError(f"{name}: Not Supported")
-
-    def nvmlInit(self) -> None:
-        self._call("nvmlInit")
-
-    def nvmlShutdown(self) -> None:
-        self._call("nvmlShutdown")
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        self._call("nvmlDeviceGetHandleByUUID")
-        if uuid != f"GPU-{UUID}":
-            raise NVMLError("Not Found")
-        return "handle"
-
-    def nvmlDeviceGetIndex(self, handle: str) -> int:
-        self._call("nvmlDeviceGetIndex")
-        return 3
-
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
-        self._call("nvmlDeviceGetUtilizationRates")
-        return SimpleNamespace(gpu=87, memory=40)
-
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
-        self._call("nvmlDeviceGetMemoryInfo")
-        return SimpleNamespace(used=5_000_000_000, total=8_000_000_000)
-
-    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
-        self._call("nvmlDeviceGetPowerUsage")
-        return 215_500
-
-
-def answers(uuid: str) -> bool:
-    """Stands for the probe, which a fake in this process cannot reach."""
-    return True
-
-
-def install(monkeypatch: pytest.MonkeyPatch, *failing: str) -> FakeNvml:
-    """Put a fake pynvml in the place of the real one."""
-    fake = FakeNvml(failing)
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
-    return fake
-
-
-@pytest.mark.parametrize("uuid", [UUID, f"GPU-{UUID}"])
-def test_gpu_is_found_by_uuid_and_read_in_the_stated_units(
-    monkeypatch: pytest.MonkeyPatch, uuid: str
-) -> None:
-    """The UUID as torch writes it or as NVML writes it leads to the same device; power is watts."""
-    install(monkeypatch)
-    sensors = Sensors(uuid, clock=lambda: 42, probe=answers)
+def test_the_watched_gpu_fills_the_fields_and_the_others_are_beside() -> None:
+    """Every field of a reading arrives under its name; NVML is asked for the loaded device."""
+    link = FakeLink(NvmlAnswer(WATCHED, (OTHER,)))
+    sensors = Sensors("uuid", clock=lambda: 42, link=link)
     sample = sensors.read()
     sensors.close()
+    assert link.watched == ["uuid"]
+    assert link.closed == 1
     assert sample.t_ns == 42
     assert sample.device_index == 3
-    assert sample.gpu_util_pct == 87.0
-    assert sample.gpu_mem_used_bytes == 5_000_000_000
-    assert sample.gpu_power_w == pytest.approx(215.5)
+    assert sample.other_gpus == (OTHER,)
+    for field in fields(GpuReading)[2:]:
+        assert getattr(sample, f"gpu_{field.name}") == getattr(WATCHED, field.name)
+    assert sample.gpu == replace(WATCHED, name=None)
 
 
-@pytest.mark.parametrize(
-    ("call", "field"),
-    [
-        ("nvmlDeviceGetUtilizationRates", "gpu_util_pct"),
-        ("nvmlDeviceGetMemoryInfo", "gpu_mem_used_bytes"),
-        ("nvmlDeviceGetPowerUsage", "gpu_power_w"),
-        ("nvmlDeviceGetIndex", "device_index"),
-    ],
-)
-def test_one_unsupported_call_blanks_its_own_field_only(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str, field: str
-) -> None:
-    """On WSL utilization raises NotSupported while memory works: only that field is None."""
-    install(monkeypatch, call)
-    caplog.set_level(logging.INFO, "engine.sensors")
-    sensors = Sensors(UUID, probe=answers)
-    for _ in range(3):
-        sample = sensors.read()
-    sensors.close()
-    values = {
-        name: getattr(sample, name)
-        for name in ("gpu_util_pct", "gpu_mem_used_bytes", "gpu_power_w", "device_index")
-    }
-    assert values.pop(field) is None
-    assert None not in values.values()
-    assert len([r for r in caplog.records if field in r.getMessage()]) == 1
-
-
-@pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetHandleByUUID"])
-def test_nvml_that_cannot_start_leaves_the_process_values(
-    monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    """No driver or no such device: GPU fields are None, CPU and memory are still read."""
-    install(monkeypatch, call)
-    sensors = Sensors(UUID, probe=answers)
+def test_a_gpu_that_does_not_answer_leaves_the_process_values() -> None:
+    """No driver, or none for now: GPU fields are None, CPU and memory are still read."""
+    sensors = Sensors("uuid", link=FakeLink(NvmlAnswer(problem="Driver Not Loaded")))
     sample = sensors.read()
-    sensors.close()
-    assert (sample.gpu_util_pct, sample.gpu_mem_used_bytes, sample.gpu_power_w) == (None,) * 3
+    assert sample.gpu_problem == "Driver Not Loaded"
+    assert sample.gpu == GpuReading()
     assert sample.process_rss_bytes is not None
     assert sample.process_rss_bytes > 1_000_000
 
 
-def test_missing_pynvml_is_reported_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Without the pynvml module the sensors still read, and say so a single time."""
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    caplog.set_level(logging.INFO, "engine.sensors")
-    sensors = Sensors(UUID, probe=answers)
-    sensors.read()
-    assert sensors.read().gpu_util_pct is None
-    sensors.close()
-    assert len(caplog.records) == 1
-
-
-def test_without_a_gpu_nvml_is_never_touched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """device_uuid None must not wake any GPU: no NVML call is made."""
-    fake = install(monkeypatch)
-    sensors = Sensors(None)
+def test_without_a_gpu_nvml_is_never_touched() -> None:
+    """device_uuid None must not wake any GPU: no reader is made."""
+    link = FakeLink()
+    sensors = Sensors(None, link=link)
     sensors.read()
     sensors.close()
-    assert fake.calls == []
+    assert link.watched == []
 
 
-def test_nvml_starts_once_and_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three reads initialise NVML once; close shuts it down and later reads stay blank."""
-    fake = install(monkeypatch)
-    sensors = Sensors(UUID, probe=answers)
-    for _ in range(3):
-        sensors.read()
-    sensors.close()
-    sensors.close()
-    assert fake.calls.count("nvmlInit") == 1
-    assert fake.calls.count("nvmlShutdown") == 1
-    assert sensors.read().gpu_util_pct is None
+def test_a_reading_knows_its_own_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This thread's processor time and what the reader's process took since the last reading."""
+    ticks = iter([0, 2_000_000, 10_000_000, 13_000_000])
+    monkeypatch.setattr(time, "thread_time_ns", lambda: next(ticks))
+    sensors = Sensors("uuid", link=FakeLink(NvmlAnswer(cpu_s=0.1), NvmlAnswer(cpu_s=0.104)))
+    assert sensors.read().cost_ms == pytest.approx(102.0)
+    assert sensors.read().cost_ms == pytest.approx(7.0)
 
 
 def test_process_cpu_is_a_share_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,15 +96,3 @@ def test_psutil_failure_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(psutil.Process, "memory_info", refuse)
     assert Sensors(None).read().process_rss_bytes is None
-
-
-def test_nvml_that_failed_its_probe_is_never_touched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What crashed or hung in the probe is not tried again in this process."""
-    fake = install(monkeypatch)
-    asked: list[str] = []
-    sensors = Sensors(UUID, probe=lambda uuid: bool(asked.append(uuid)))
-    for _ in range(3):
-        assert sensors.read().gpu_util_pct is None
-    sensors.close()
-    assert fake.calls == []
-    assert asked == [UUID], "once is enough"

@@ -512,6 +512,7 @@ class FakeSession:
             compute * self._random.uniform(0.97, 1.03),
             bandwidth * self._random.uniform(0.98, 1.02),
             self._stage_times(phase, seconds),
+            tuple(running.request.request_id for running in self._running),
         )
 
     def _itl_ms(self) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop, QTimer
 from PySide6.QtWidgets import QApplication
@@ -48,11 +50,10 @@ class FakeProgram:
         """Order a load."""
         self.window.loading.open(path)
 
-    def sample(self, cpu_pct: float) -> None:
+    def sample(self, cpu_pct: float, **fields: Any) -> None:
         """Feed a sensor reading of this moment, as the sampler thread would."""
-        self.window.telemetry.model.handle_sample(
-            SensorSample(self.clock(), None, None, None, None, cpu_pct, 612_000_000)
-        )
+        sample = SensorSample(self.clock(), None, None, None, None, cpu_pct, 612_000_000)
+        self.window.telemetry.handle_sample(replace(sample, **fields))
 
     def close(self) -> None:
         """Close the window and everything behind it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_sums_are_those_of_the_steps_within() -> None:
     ]
     for t_s, phase, stages in told:
         log.note(step(0, phase, stages), t_s)
-    found = log.between(1.0, 6.0)
+    found = log.of("", 1.0, 6.0)
     assert found.prefill is not None
     assert found.decode is not None
     assert found.prefill.num_steps == 2
@@ -56,13 +57,35 @@ def test_sums_are_those_of_the_steps_within() -> None:
     assert found.decode.shares_pct[1] == pytest.approx(50.0)
 
 
+def test_only_steps_that_served_an_answer_are_its() -> None:
+    """A step that two answers share counts for both, one that served the other does not."""
+    log = StageLog()
+    for number, (phase, stages, served) in enumerate(
+        [
+            ("prefill", PREFILL, ("a",)),
+            ("mixed", PREFILL, ("a", "b")),
+            ("decode", DECODE, ("a", "b")),
+            ("decode", DECODE, ("b",)),
+            ("decode", None, ("a",)),
+        ]
+    ):
+        log.note(replace(step(0, "decode", stages), phase=phase, request_ids=served), number)
+
+    def counts(request_id: str) -> list[int]:
+        found = log.of(request_id, 0.0, np.inf)
+        return [part.num_steps if part else 0 for part in (found.prefill, found.decode)]
+
+    assert counts("a") == [2, 1]
+    assert counts("b") == [1, 2]
+
+
 def test_nothing_timed_is_none() -> None:
     """No step, steps of a GPU and steps of no time: no shares, and nothing is divided by zero."""
     log = StageLog()
-    assert log.between(0.0, np.inf) == AnswerStages()
+    assert log.of("", 0.0, np.inf) == AnswerStages()
     log.note(step(0, "decode", None), 1.0)
     log.note(step(0, "prefill", StageTimes(0, 0, 0, 0, 0, 0)), 1.0)
-    assert log.between(0.0, np.inf) == AnswerStages()
+    assert log.of("", 0.0, np.inf) == AnswerStages()
 
 
 def test_steps_before_the_first_chunk_are_not_the_answers(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 
@@ -13,7 +12,7 @@ class GpmCounters:
     in between.
     """
 
-    def __init__(self, nvml: ModuleType, handle: Any) -> None:
+    def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
         self._handle = handle
         self._is_supported = bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
@@ -40,12 +39,6 @@ class GpmCounters:
             return self._between(before, now)
         finally:
             nvml.nvmlGpmSampleFree(before)
-
-    def close(self) -> None:
-        """Give the last sample's memory back."""
-        before, self._before = self._before, None
-        if before is not None:
-            self._nvml.nvmlGpmSampleFree(before)
 
     def _between(self, before: Any, now: Any) -> tuple[float, float] | None:
         nvml = self._nvml
