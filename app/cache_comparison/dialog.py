@@ -6,8 +6,8 @@ import numpy as np
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtWidgets import QLabel, QPushButton, QSpinBox, QWidget
 
-from app.cache_comparison.overlay import LatencyOverlay
 from app.cache_comparison.run import ComparisonRun, Stage
+from app.latency_overlay import LatencyLine, LatencyOverlay
 from app.plot_dialog import PlotDialog
 from app.telemetry.format import count, milliseconds, three_digits
 from app.theme import Theme
@@ -59,7 +59,7 @@ class ComparisonDialog(PlotDialog):
     def _say_what_is_compared(self) -> None:
         self.header.set_title(self.tr("Inter-token latency"))
         self.header.set_subtitle(self.tr("ms, lower is faster"), self.tr("ms"))
-        self.header.set_legend(self.overlay.legend())
+        self.header.set_legend([line.legend for line in self._lines()])
         self.reading.setText(
             self.tr(
                 "Without the cache every token computes all tokens before it again, so each one "
@@ -84,7 +84,7 @@ class ComparisonDialog(PlotDialog):
         self.summary.setText(self._totals_text())
         self.source.setText(self._ran_text())
         shown = run.num_tokens or self.tokens.value()
-        self.overlay.set_data(shown, run.cached_ms, run.uncached_ms)
+        self.overlay.set_lines(shown, self._lines())
         self.overlay.setAccessibleName(f"{self.headline.text()} {self.summary.text()}")
         had_focus = self.start.hasFocus() or self.stop.hasFocus()
         self.start.setVisible(not run.is_running)
@@ -93,6 +93,13 @@ class ComparisonDialog(PlotDialog):
             (self.stop if run.is_running else self.start).setFocus()
         self.tokens.setEnabled(not run.is_running)
         self.offer_copy(run.totals_ms is not None)
+
+    def _lines(self) -> tuple[LatencyLine, LatencyLine]:
+        run, on, off = self.run, self.tr("with the cache"), self.tr("without")
+        return (
+            LatencyLine(on, "decode", run.cached_ms),
+            LatencyLine(off, "prefill", run.uncached_ms, is_dashed=True),
+        )
 
     def _headline(self) -> str:
         run = self.run

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 from uuid import uuid4
 
+from app.safe_files import set_aside, write_whole
 from engine.events import FinishReason, RequestMetrics
 
 MessageRole = Literal["user", "assistant", "error", "notice", "divider"]
@@ -141,30 +140,20 @@ class ChatStore:
     def load_all(self) -> tuple[list[Chat], list[Path]]:
         """Every chat, newest first, and the files set aside as `.bad` because they are damaged."""
         chats: list[Chat] = []
-        set_aside: list[Path] = []
+        damaged: list[Path] = []
         for path in sorted(self._folder.glob("*.json")):
             try:
                 chats.append(_read(path))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                set_aside.append(_set_aside(path))
+                damaged.append(set_aside(path))
         chats.sort(key=lambda chat: chat.updated_at, reverse=True)
-        return chats, set_aside
+        return chats, damaged
 
     def save(self, chat: Chat) -> None:
         """Write a chat so that the file holds either the old or the new state, never half."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         document = {"schema_version": SCHEMA_VERSION, **_chat_to_dict(chat)}
         data = json.dumps(document, ensure_ascii=False, indent=1).encode("utf-8", "surrogatepass")
-        handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=chat.id, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._path(chat.id))
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(self._path(chat.id), data)
 
     def delete(self, chat_id: str) -> None:
         """Remove a chat's file; to undo, save the chat again."""
@@ -174,15 +163,6 @@ class ChatStore:
         if not chat_id.isalnum():
             raise ValueError(f"not a chat id: {chat_id!r}")
         return self._folder / f"{chat_id}.json"
-
-
-def _set_aside(path: Path) -> Path:
-    target = path.with_suffix(".bad")
-    number = 2
-    while target.exists():
-        target = path.with_suffix(f".{number}.bad")
-        number += 1
-    return path.replace(target)
 
 
 def _chat_to_dict(chat: Chat) -> dict[str, Any]:

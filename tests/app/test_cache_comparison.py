@@ -8,11 +8,11 @@ from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from app.cache_comparison.dialog import ComparisonDialog
-from app.cache_comparison.overlay import LatencyOverlay
 from app.cache_comparison.run import Stage
 from app.chat.bubble_layout import Target
 from app.chat.message_list import MessageList
 from app.chat.row_menu import row_entries
+from app.latency_overlay import LatencyLine, LatencyOverlay
 from app.telemetry.format import three_digits
 from app.theme import Theme, load_theme
 from tests.app.conftest import MakeProgram
@@ -193,9 +193,11 @@ def test_the_lines_stay_inside(qtbot: QtBot, theme: Theme, num_known: int) -> No
     cached = np.full(299, 7.0)
     cached[5] = 900.0
     uncached = np.linspace(20.0, 300.0, 299)[:num_known]
-    overlay.set_data(300, cached, uncached)
+    overlay.set_lines(
+        300, [LatencyLine("with", "decode", cached), LatencyLine("without", "prefill", uncached)]
+    )
     assert overlay.top_ms < 900.0
     area = overlay.rect().toRectF()
     for latencies in (cached, uncached):
-        assert all(area.contains(point) for point in overlay._line(latencies, area))
+        assert all(area.contains(point) for point in overlay._points(latencies, area))
     assert not overlay.grab().isNull()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app import safe_files
 from app.chat import store
 from app.chat.store import AnswerStats, Chat, ChatMessage, ChatStore, ErrorAction, title_from
 
@@ -105,7 +106,7 @@ def test_a_failed_write_keeps_the_old_file(
     def refuse(fd: int) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(store.os, "fsync", refuse)
+    monkeypatch.setattr(safe_files.os, "fsync", refuse)
     chat.title = "changed"
     with pytest.raises(OSError, match="disk full"):
         chats.save(chat)

@@ -1,6 +1,9 @@
-"""Both runs' latencies over the number of the token: flat against rising."""
+"""Latencies of several runs over the number of the token, as lines over each other."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
@@ -9,7 +12,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.telemetry.pixel_items import make_pen
 from app.telemetry.plot_area import RIGHT_MARGIN
-from app.telemetry.plot_header import LegendEntry
+from app.telemetry.plot_header import LegendEntry, SwatchKind
 from app.telemetry.scales import axis_top, covered, thin_by_mean, tick_labels, ticks
 from app.telemetry.series import Array
 from app.theme import LABEL_PX, Theme
@@ -21,18 +24,33 @@ MOST_POINTS = 240
 HEADROOM = 1.08
 EMPTY_TOP_MS = 10.0
 TICK_ROOM = 90  # px between two ticks of the token axis
-EMPTY: Array = np.empty(0)
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LatencyLine:
+    """One run: its name, its colour token, and latencies in ms, shape [tokens so far - 1]."""
+
+    name: str
+    token: str
+    itl_ms: Array
+    is_dashed: bool = False
+
+    @property
+    def legend(self) -> LegendEntry:
+        """How the legend names it."""
+        kind: SwatchKind = "dash" if self.is_dashed else "line"
+        return LegendEntry(kind, self.token, self.name, self.name)
+
+
 class LatencyOverlay(QWidget):
-    """A solid line with the cache and a dashed one without; `legend` names them."""
+    """The first line is drawn last, over the others."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
         self._num_tokens = 2
-        self._cached = self._uncached = EMPTY
+        self._lines: tuple[LatencyLine, ...] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(240, 140)
 
@@ -41,21 +59,16 @@ class LatencyOverlay(QWidget):
         self._theme = theme
         self.update()
 
-    def set_data(self, num_tokens: int, cached_ms: Array, uncached_ms: Array) -> None:
-        """Latencies in ms, shape [tokens so far - 1] each, of `num_tokens` tokens in the end."""
+    def set_lines(self, num_tokens: int, lines: Sequence[LatencyLine]) -> None:
+        """Draw these, of `num_tokens` tokens in the end."""
         self._num_tokens = max(2, num_tokens)
-        self._cached, self._uncached = cached_ms, uncached_ms
+        self._lines = tuple(lines)
         self.update()
-
-    def legend(self) -> tuple[LegendEntry, ...]:
-        """Which line is which."""
-        on, off = self.tr("with the cache"), self.tr("without")
-        return LegendEntry("line", "decode", on, on), LegendEntry("dash", "prefill", off, off)
 
     @property
     def top_ms(self) -> float:
         """Where the latency axis ends."""
-        most = max(covered(self._cached), covered(self._uncached))
+        most = max((covered(line.itl_ms) for line in self._lines), default=0.0)
         return axis_top(most * HEADROOM, NUM_TICKS) if most else EMPTY_TOP_MS
 
     def _area(self, metrics: QFontMetricsF) -> QRectF:
@@ -64,7 +77,7 @@ class LatencyOverlay(QWidget):
         above, below = metrics.height() / 2, metrics.height() + LABEL_GAP
         return QRectF(self.rect()).adjusted(left, above, -RIGHT_MARGIN, -below)
 
-    def _line(self, latencies: Array, area: QRectF) -> list[QPointF]:
+    def _points(self, latencies: Array, area: QRectF) -> list[QPointF]:
         numbers = np.arange(2, len(latencies) + 2, dtype=float)
         x, y = thin_by_mean(numbers, latencies, MOST_POINTS)
         span = max(1, self._num_tokens - 2)
@@ -83,9 +96,10 @@ class LatencyOverlay(QWidget):
         area = self._area(QFontMetricsF(painter.font()))
         self._draw_axes(painter, area)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        dashed = Qt.PenStyle.DashLine
-        self._draw_line(painter, area, self._uncached, "prefill", dashed)
-        self._draw_line(painter, area, self._cached, "decode", Qt.PenStyle.SolidLine)
+        for line in reversed(self._lines):
+            style = Qt.PenStyle.DashLine if line.is_dashed else Qt.PenStyle.SolidLine
+            painter.setPen(make_pen(self._theme.color(line.token), LINE_PX, style))
+            painter.drawPolyline(QPolygonF(self._points(line.itl_ms, area)))
         painter.end()
 
     # --- drawing --------------------------------------------------------------------------
@@ -109,9 +123,3 @@ class LatencyOverlay(QWidget):
             x = min(x, self.width() - width)
             place = QRectF(x, area.bottom() + LABEL_GAP / 2, width, height)
             painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
-
-    def _draw_line(
-        self, painter: QPainter, area: QRectF, latencies: Array, token: str, style: Qt.PenStyle
-    ) -> None:
-        painter.setPen(make_pen(self._theme.color(token), LINE_PX, style))
-        painter.drawPolyline(QPolygonF(self._line(latencies, area)))
