@@ -121,6 +121,21 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                     "Actions", "The same prompt again with another format, beside the answer's run"
                 ),
             ),
+            ActionSpec(
+                "chat.pin",
+                QT_TRANSLATE_NOOP("Actions", "&Pin this run"),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "Keep the newest answer's figures, to be compared with others"
+                ),
+            ),
+            ActionSpec(
+                "chat.compare_runs",
+                QT_TRANSLATE_NOOP("Actions", "Compare r&uns…"),
+                ("Ctrl+Shift+P",),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "Pinned runs side by side: latencies, figures and their ratios"
+                ),
+            ),
             SEPARATOR,
             ActionSpec("chat.rename", QT_TRANSLATE_NOOP("Actions", "Re&name"), ("Ctrl+Shift+R",)),
             ActionSpec(

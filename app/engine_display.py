@@ -148,6 +148,7 @@ class EngineDisplay(QObject):
             chat_copy_answer=has_messages,
             chat_compare_cache=ready and running is None and has_messages,
             chat_race=ready and running is None and has_messages,
+            chat_pin=running is None and has_messages,
             chat_rename=has_messages,
             chat_delete=has_messages,
             model_quantize=ready,

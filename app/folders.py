@@ -19,6 +19,11 @@ def chats_folder() -> Path:
     return data_folder() / "chats"
 
 
+def pinned_runs_folder() -> Path:
+    """Folder of the runs that were pinned."""
+    return data_folder() / "pinned-runs"
+
+
 def recordings_folder() -> Path:
     """Folder of continuously recorded metrics, unless the person chose another."""
     return data_folder() / "metrics"

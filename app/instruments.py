@@ -19,16 +19,19 @@ from app.model_loading import ModelLoading
 from app.race.opening import Races
 from app.replay.opening import ReplayLink
 from app.roofline.opening import RooflineLink
+from app.run_comparison.opening import RunComparisons
 from app.telemetry.dock import TelemetryPanel
 from app.telemetry.machine_tip import MachineTip
 from app.telemetry_link import TelemetryLink
+
+PIN_ACTION = "pin"
 
 
 class Instruments(QObject):
     """Owns them for one window; `close` ends their threads.
 
     Attributes:
-        diagnoses, comparisons, replay, exports, roofline, races, machine: one each.
+        diagnoses, comparisons, replay, exports, roofline, races, pinned, machine: one each.
     """
 
     def __init__(
@@ -64,6 +67,8 @@ class Instruments(QObject):
             cards,
         )
 
+        self.pinned = RunComparisons(window, appearance, cards, conversations, model, self.races)
+
     def handlers(self) -> Mapping[str, Callable[..., Any]]:
         """What they do for the menus, by action id."""
         return {
@@ -73,14 +78,18 @@ class Instruments(QObject):
             "file.export_vllm": self.exports.open_vllm_json,
             "chat.compare_cache": self.comparisons.open,
             "chat.race": self.races.open,
+            "chat.pin": self.pinned.pin_answer,
+            "chat.compare_runs": self.pinned.open,
             "view.roofline": self.roofline.open,
         }
 
     def take_action(self, action: str) -> None:
         """A button under an answer; what is not theirs does nothing here."""
-        name = action.partition(":")[0]
+        name, _, of = action.partition(":")
         if name == RACE_ACTION:
             self.races.do(action)
+        elif name == PIN_ACTION:
+            self.pinned.pin_answer(of)
         elif name == ACTION:
             self.diagnoses.apply(action)
 

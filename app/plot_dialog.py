@@ -32,6 +32,7 @@ class PlotDialog(QDialog):
         headline, summary: what is seen, over the plot. header: the plot's title and legend.
         reading: what is said below the plot. source: what ran, the card's last line.
         save, copy, close_button: on the right of `buttons`, which has room for others before them.
+        body: the row the card stands in, which has room for others before it.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class PlotDialog(QDialog):
         self.reading = ThemedLabel(theme, CONTROL_PX, "text")
         self.source = ThemedLabel(theme, LABEL_PX + 0.5, "faint")
         self.picture = QFrame()
+        self.body = QHBoxLayout()
         self.save = QPushButton(self.tr("Save picture…"))
         self.copy = QPushButton()
         self.close_button = QPushButton(self.tr("Close"))
@@ -79,6 +81,13 @@ class PlotDialog(QDialog):
         """The card at twice its size."""
         return pixmap_of(self.picture, self._theme.color("surface"))
 
+    def tell_not_saved(self, what: str, error: OSError) -> None:
+        """Say that a file could not be written, and why."""
+        box = QMessageBox(QMessageBox.Icon.Warning, self.windowTitle(), what, parent=self)
+        box.setInformativeText(f"{error}. {self.tr('Choose another folder.')}")
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box.open()
+
     def _copy_picture(self) -> None:
         QGuiApplication.clipboard().setPixmap(self.pixmap())
         self.copy.setText(self.tr("Copied"))
@@ -98,11 +107,7 @@ class PlotDialog(QDialog):
             background = self._theme.color("surface")
             save_picture(self.picture, Path(file), background, self.windowTitle())
         except OSError as error:
-            what = self.tr("The picture could not be saved.")
-            box = QMessageBox(QMessageBox.Icon.Warning, self.windowTitle(), what, parent=self)
-            box.setInformativeText(f"{error}. {self.tr('Choose another folder.')}")
-            box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-            box.open()
+            self.tell_not_saved(self.tr("The picture could not be saved."), error)
 
     def _fill_card(self, plot: QWidget) -> None:
         self.picture.setObjectName("plotCard")
@@ -130,5 +135,7 @@ class PlotDialog(QDialog):
         column.setSizeConstraint(QVBoxLayout.SizeConstraint.SetNoConstraint)
         column.setContentsMargins(16, 16, 16, 16)
         column.setSpacing(12)
-        column.addWidget(self.picture, 1)
+        self.body.setSpacing(12)
+        self.body.addWidget(self.picture, 1)
+        column.addLayout(self.body, 1)
         column.addLayout(self.buttons)

@@ -42,6 +42,7 @@ class Target(StrEnum):
     REGENERATE = "regenerate"
     COMPARE = "compare"
     RACE = "race"
+    PIN = "pin"
     ACTION = "action"
     SUGGESTION = "suggestion"
     DETAILS = "details"

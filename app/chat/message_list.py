@@ -208,6 +208,8 @@ class MessageList(QListView):
                 self.compare_requested.emit(message.id)
             case Target.RACE:
                 self.action_requested.emit(f"race:{message.id}")
+            case Target.PIN:
+                self.action_requested.emit(f"pin:{message.id}")
             case Target.ACTION:
                 self.action_requested.emit(message.actions[hit.number].id)
             case Target.SUGGESTION if message.note:

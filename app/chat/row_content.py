@@ -87,6 +87,8 @@ def control_label(target: Target) -> str:
         return translate("ChatDelegate", "Compare with the cache off…")
     if target is Target.RACE:
         return translate("ChatDelegate", "Race…")
+    if target is Target.PIN:
+        return translate("ChatDelegate", "Pin this run")
     return translate("ChatDelegate", "Copy")
 
 

@@ -28,4 +28,5 @@ def row_entries(index: Index, content: RowContent, hit: Hit | None) -> list[tupl
     if message_of(index).stats is not None:
         entries.append((control_label(Target.COMPARE), Hit(Target.COMPARE)))
         entries.append((control_label(Target.RACE), Hit(Target.RACE)))
+        entries.append((control_label(Target.PIN), Hit(Target.PIN)))
     return entries

@@ -57,6 +57,7 @@ class RaceDialog(PlotDialog):
         self.start = QPushButton(self.tr("&Race"))
         self.stop = QPushButton(self.tr("&Stop"))
         self.keep, self.back = QPushButton(), QPushButton()
+        self.pin = QPushButton(self.tr("&Pin both"))
         self._add_choices(theme, loaded)
         self._add_buttons()
         self.header.set_title(self.tr("Inter-token latency and KV cache"))
@@ -175,7 +176,8 @@ class RaceDialog(PlotDialog):
 
     def _add_buttons(self) -> None:
         self.start.setProperty("kind", "primary")
-        for place, button in enumerate((self.start, self.stop, self.keep, self.back)):
+        own = (self.start, self.stop, self.keep, self.back, self.pin)
+        for place, button in enumerate(own):
             self.buttons.insertWidget(place, button)
         self.start.clicked.connect(self._begin)
         self.stop.clicked.connect(self.race.stop)
@@ -200,6 +202,7 @@ class RaceDialog(PlotDialog):
         self.start.setVisible(is_new)
         self.start.setEnabled(bool(self._changes()))
         self.stop.setVisible(race.is_running)
+        self.pin.setVisible(ran)
         self.keep.setVisible(ran)
         self.back.setVisible(ran)
         if ran and config is not None and race.previous is not None:

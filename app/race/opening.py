@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.appearance import Appearance
@@ -22,7 +22,13 @@ CARD = "race"
 
 
 class Races(QObject):
-    """Owns the one race there is; another one takes its place. `close` ends a thread."""
+    """Owns the one race there is; another one takes its place. `close` ends a thread.
+
+    Signals:
+        pin_requested(Race): both its runs are to be kept.
+    """
+
+    pin_requested = Signal(object)
 
     def __init__(
         self,
@@ -63,6 +69,7 @@ class Races(QObject):
         self._dialog = RaceDialog(theme, race, self._plans, loaded, wanted, self._window)
         self._appearance.theme_changed.connect(self._dialog.set_theme)
         self._dialog.finished.connect(self._forget)
+        self._dialog.pin.clicked.connect(lambda: self.pin_requested.emit(race))
         self._dialog.show()
         return self._dialog
 

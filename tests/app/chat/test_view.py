@@ -246,8 +246,9 @@ def test_the_menu_of_a_row_offers_all_that_the_mouse_can(view: ChatView, qtbot: 
         "Regenerate",
         "Compare with the cache off…",
         "Race…",
+        "Pin this run",
     ]
-    regenerate, compare, race = menu.actions()[-3:]
+    regenerate, compare, race, pin = menu.actions()[-4:]
     with qtbot.waitSignal(view.regenerate_requested) as requested:
         regenerate.trigger()
     assert requested.args == [answer]
@@ -257,6 +258,9 @@ def test_the_menu_of_a_row_offers_all_that_the_mouse_can(view: ChatView, qtbot: 
     with qtbot.waitSignal(view.action_requested) as requested:
         race.trigger()
     assert requested.args == [f"race:{answer}"]
+    with qtbot.waitSignal(view.action_requested) as requested:
+        pin.trigger()
+    assert requested.args == [f"pin:{answer}"]
     menu.close()
 
 
