@@ -192,6 +192,13 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                     "Actions", "Write the loaded model in 4 or 8 bits into a new folder"
                 ),
             ),
+            ActionSpec(
+                "model.sweep",
+                QT_TRANSLATE_NOOP("Actions", "S&weep…"),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "Measure weight formats, cache formats and contexts after each other"
+                ),
+            ),
             SEPARATOR,
             Submenu("device"),
             Submenu("threads"),

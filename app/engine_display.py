@@ -152,6 +152,7 @@ class EngineDisplay(QObject):
             chat_rename=has_messages,
             chat_delete=has_messages,
             model_quantize=ready,
+            model_sweep=ready,
             model_reload=ready,
             model_unload=ready or loading,
         )

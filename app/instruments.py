@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QWidget
 from app.appearance import Appearance
 from app.cache_comparison.opening import CacheComparisons
 from app.cards import CardStack
+from app.command_job import CommandJob
 from app.conversations import Conversations
 from app.diagnosis.diagnoses import ACTION, RACE_ACTION, AnswerDiagnoses
 from app.engine_link.controller import EngineController
@@ -20,6 +21,7 @@ from app.race.opening import Races
 from app.replay.opening import ReplayLink
 from app.roofline.opening import RooflineLink
 from app.run_comparison.opening import RunComparisons
+from app.sweep.opening import Sweeps
 from app.telemetry.dock import TelemetryPanel
 from app.telemetry.machine_tip import MachineTip
 from app.telemetry_link import TelemetryLink
@@ -31,7 +33,7 @@ class Instruments(QObject):
     """Owns them for one window; `close` ends their threads.
 
     Attributes:
-        diagnoses, comparisons, replay, exports, roofline, races, pinned, machine: one each.
+        diagnoses, comparisons, replay, exports, roofline, races, pinned, sweeps, machine: one each.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Instruments(QObject):
         conversations: Conversations,
         telemetry: TelemetryLink,
         panel: TelemetryPanel,
+        job: CommandJob,
     ) -> None:
         super().__init__(window)
         model = telemetry.model
@@ -67,6 +70,7 @@ class Instruments(QObject):
             cards,
         )
 
+        self.sweeps = Sweeps(window, appearance, cards, controller, loading, job)
         self.pinned = RunComparisons(window, appearance, cards, conversations, model, self.races)
 
     def handlers(self) -> Mapping[str, Callable[..., Any]]:
@@ -80,6 +84,7 @@ class Instruments(QObject):
             "chat.race": self.races.open,
             "chat.pin": self.pinned.pin_answer,
             "chat.compare_runs": self.pinned.open,
+            "model.sweep": self.sweeps.open,
             "view.roofline": self.roofline.open,
         }
 
@@ -98,3 +103,4 @@ class Instruments(QObject):
         self.exports.close()
         self.diagnoses.close()
         self.races.close()
+        self.sweeps.close()

@@ -16,15 +16,14 @@ from app.telemetry.plot_header import LegendEntry, SwatchKind
 from app.telemetry.scales import axis_top, covered, thin_by_mean, tick_labels, ticks
 from app.telemetry.series import Array
 from app.theme import LABEL_PX, Theme
+from app.value_axis import LABEL_GAP, draw_value_axis
 
 LINE_PX = 2.0
-LABEL_GAP = 8
 NUM_TICKS = 5
 MOST_POINTS = 240
 HEADROOM = 1.08
 EMPTY_TOP_MS = 10.0
 TICK_ROOM = 90  # px between two ticks of the token axis
-RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,14 +105,7 @@ class LatencyOverlay(QWidget):
 
     def _draw_axes(self, painter: QPainter, area: QRectF) -> None:
         height = painter.fontMetrics().height()
-        values = ticks(0, self.top_ms, NUM_TICKS)
-        for value, label in zip(values, tick_labels(values), strict=True):
-            y = round(area.bottom() - value / self.top_ms * area.height()) + 0.5
-            painter.setPen(make_pen(self._theme.color("line"), 1))
-            painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y))
-            painter.setPen(self._theme.color("faint"))
-            place = QRectF(0, y - height / 2, area.left() - LABEL_GAP, height)
-            painter.drawText(place, RIGHT, label)
+        draw_value_axis(painter, self._theme, area, self.top_ms, NUM_TICKS)
         numbers = ticks(2, self._num_tokens, max(1, int(area.width() / TICK_ROOM)))
         for number, label in zip(numbers, tick_labels(numbers), strict=True):
             share = (number - 2) / max(1, self._num_tokens - 2)

@@ -185,6 +185,7 @@ class MainWindow(QMainWindow):
             self.conversations,
             self.telemetry,
             self.panel,
+            self.finding.job,
         )
         self._themed = (
             self.chats_list,
@@ -219,6 +220,7 @@ class MainWindow(QMainWindow):
         self.menus.recent(model)
         model.addSeparator()
         model.addAction(self.actions_table["model.quantize"])
+        model.addAction(self.actions_table["model.sweep"])
         model.addSeparator()
         self.menus.device(model)
         self.menus.threads(model)
@@ -324,6 +326,8 @@ class MainWindow(QMainWindow):
         self.finding.config_chosen.connect(self.loading.load)
         self.finding.job_changed.connect(self.status.set_job)
         self.status.job_requested.connect(self.finding.show_job)
+        self.instruments.sweeps.job_changed.connect(self.status.set_job)
+        self.status.job_requested.connect(self.instruments.sweeps.show_job)
 
     def _connect_chats(self) -> None:
         chats, view = self.conversations, self.chat_view

@@ -17,6 +17,7 @@ from engine.footprint import resolve_kv_format
 from engine.load_blocking import load_or_raise
 from engine.measuring import Workload, measure
 from engine.planner.plan import Planning
+from engine.prediction import decode_s, prefill_s
 from engine.session import EngineError, Session
 
 MIN_CONTEXT = 16  # the shortest that EngineConfig takes
@@ -107,6 +108,25 @@ def refusal(planning: Planning, plan: SweepPlan, cell: SweepCell) -> str:
         there = planning.machine.budget_bytes
         return f"It needs {_size(required)}, and {_size(there)} are free."
     return ""
+
+
+def predicted_s(planning: Planning, plan: SweepPlan) -> float | None:
+    """Seconds that the runs of what can be measured take, loads left out.
+
+    None where this machine's speeds are not measured yet, or a format has no prediction.
+    """
+    total = 0.0
+    for cell in plan.cells():
+        if refusal(planning, plan, cell):
+            continue
+        device = planning.machine.speeds.get(cell.weights)
+        if device is None or cell.weights not in planning.model.work:
+            return None
+        model, work = planning.model.token_work(cell.weights, cell.kv), plan.work(cell)
+        a_token = decode_s(model, device, work.prompt_tokens + work.generate // 2)
+        a_run = prefill_s(model, device, work.prompt_tokens) + work.generate * a_token
+        total += (work.repeat + 1) * a_run
+    return total
 
 
 class Sweep:

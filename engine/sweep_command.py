@@ -81,6 +81,18 @@ def run(args: argparse.Namespace, config: EngineConfig, workload: Workload) -> N
         raise interruption
 
 
+def arguments_of(plan: SweepPlan) -> list[str]:
+    """The command line that measures a plan of one request at a time."""
+    config, work = plan.config, plan.workload
+    threads = () if config.threads is None else ("--threads", str(config.threads))
+    return [
+        *("bench", "--model", config.model_path, "--device", config.device, *threads),
+        *("--generate", str(work.generate), "--repeat", str(work.repeat), "--sweep"),
+        *("--sweep-weights", ",".join(plan.weights), "--sweep-kv", ",".join(plan.kv)),
+        *("--sweep-contexts", ",".join(map(str, plan.contexts))),
+    ]
+
+
 def refuse_mixed(args: argparse.Namespace) -> None:
     """Raise ValueError for options of a sweep without --sweep, and for single values with it."""
     if args.sweep:

@@ -41,6 +41,7 @@ class ModelFinding(QObject):
 
     Attributes:
         library, downloads, quantizing, measuring: what works in the background.
+        job: runs one command at a time; others may use it as well.
 
     Signals:
         config_chosen(EngineConfig): load this.
@@ -67,9 +68,9 @@ class ModelFinding(QObject):
         self.downloads = Downloads(self)
         self._speeds = MeasuredSpeeds(folders.speeds_file())
         SpeedRecorder(controller, self._speeds, self)
-        self._job = CommandJob(self)
-        self.quantizing = Quantizing(self._job, self)
-        self.measuring = Measuring(self._job, self)
+        self.job = CommandJob(self)
+        self.quantizing = Quantizing(self.job, self)
+        self.measuring = Measuring(self.job, self)
         self.quantizing.started.connect(lambda: self.job_changed.emit(self.tr("Quantizing")))
         self.quantizing.progressed.connect(self._on_quantizing_progressed)
         self.quantizing.ended.connect(self._on_quantizing_ended)
@@ -186,7 +187,7 @@ class ModelFinding(QObject):
     def close(self) -> bool:
         """End the threads; False when a download could not be ended in time."""
         self.library.close()
-        self._job.close()
+        self.job.close()
         return self.downloads.close()
 
     # --- private --------------------------------------------------------------------------

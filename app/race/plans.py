@@ -41,6 +41,10 @@ class RacePlans(QObject):
             self._asked.append(key)
             self._reader.ask(*key)
 
+    def planning(self, config: EngineConfig) -> Planning | None:
+        """What was read for a config's model, device and threads; None while it is not there."""
+        return self._plans.get(_key(config))
+
     def predicted(self, run: AnswerRun, config: EngineConfig) -> Speedup:
         """How many times faster `run` would be as `config`, as far as is known by now."""
         before, after = self._plans.get(_key(run.wanted)), self._plans.get(_key(config))

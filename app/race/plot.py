@@ -16,14 +16,14 @@ from app.telemetry.request_trace import RequestTrace
 from app.telemetry.scales import axis_top, covered, thin_by_mean, tick_labels, ticks, time_range_s
 from app.telemetry.series import Array
 from app.theme import LABEL_PX, Theme
+from app.value_axis import LABEL_GAP, draw_value_axis
 
 LATENCY_SHARE = 0.62  # of the height; the cache has the rest
 LINE_PX = 2.0
-GAP, LABEL_GAP = 12, 8
+GAP = 12
 NUM_TICKS, TICK_ROOM = 4, 90
 MOST_POINTS = 240
 HEADROOM = 1.15
-RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 EMPTY: Array = np.empty(0)
 Course = tuple[Array, Array]
 
@@ -112,16 +112,9 @@ class RacePlot(QWidget):
     # --- drawing --------------------------------------------------------------------------
 
     def _draw_axis(self, painter: QPainter, area: QRectF, pane: Pane) -> None:
-        height = painter.fontMetrics().height()
-        values = ticks(0, pane.top, NUM_TICKS if area.height() > 4 * 1.5 * height else 2)
-        for value, label in zip(values, tick_labels(values), strict=True):
-            y = round(area.bottom() - value / pane.top * area.height()) + 0.5
-            painter.setPen(make_pen(self._theme.color("line"), 1))
-            painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y))
-            painter.setPen(self._theme.color("faint"))
-            text = f"{label} {pane.unit}" if value == values[-1] else label
-            place = QRectF(0, y - height / 2, area.left() - LABEL_GAP, height)
-            painter.drawText(place, RIGHT, text)
+        has_room = area.height() > 4 * 1.5 * painter.fontMetrics().height()
+        num_ticks = NUM_TICKS if has_room else 2
+        draw_value_axis(painter, self._theme, area, pane.top, num_ticks, pane.unit)
 
     def _draw_times(self, painter: QPainter, inner: QRectF) -> None:
         metrics = painter.fontMetrics()

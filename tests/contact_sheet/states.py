@@ -20,7 +20,7 @@ from app.race.dialog import RaceDialog
 from app.settings.schema import CONTEXT_POLICY, SHOW_STAGES
 from engine.config import ContextPolicy, EngineConfig
 from engine.session import EngineError
-from tests.contact_sheet import comparing, explained, finding, machine, planning
+from tests.contact_sheet import comparing, explained, finding, machine, planning, sweeping
 from tests.contact_sheet.explained import at_step
 from tests.fakes.fake_session import Script
 from tests.fakes.window import MODEL, FakeProgram, settle, wait_until
@@ -385,6 +385,9 @@ STATES = (
     State("replay-blocks", "Replay without text", SHORT, lambda p: _replay(p, with_text=False)),
     State("race-running", "A race, the earlier run behind it", RACING, _race),
     State("race-finished", "A race, finished", RACING, _raced),
+    State("sweep-choosing", "Choosing a sweep", Script(), sweeping.choosing),
+    State("sweep-running", "A sweep, half way", Script(), sweeping.running),
+    State("sweep-finished", "A sweep, finished", Script(), sweeping.finished),
     State("compare-empty", "Nothing pinned", Script(), comparing.empty),
     State("compare-two", "Two pinned runs", comparing.SCRIPT, comparing.two),
     State("compare-six", "Six pinned runs", comparing.SCRIPT, comparing.six),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -14,11 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine import bench, sweep_command
 from engine.cli import main
+from engine.cli_options import config_from
 from engine.config import WEIGHT_FORMATS, EngineConfig
 from engine.kv_formats import KV_FORMATS
 from engine.measuring import Workload
-from engine.sweep import Skipped, Sweep, SweepPlan, SweepProgress
+from engine.prediction import decode_s, prefill_s
+from engine.sweep import Skipped, Sweep, SweepPlan, SweepProgress, predicted_s
+from engine.sweep_command import arguments_of
 from tests.engine.test_cli import BENCH_KEYS
 from tests.fakes.fake_session import FakeSession, Script
 from tests.fakes.figures import WEIGHT_BYTES
@@ -244,3 +249,50 @@ def test_output_without_rows_has_no_header(
     code = main(["bench", "--sweep", "--model", "SmolLM2.gguf", "--sweep-contexts", "9000"])
     assert code == 0
     assert capsys.readouterr().out.startswith("left out: weights bf16")
+
+
+@given(
+    st.lists(st.sampled_from(WEIGHT_FORMATS), min_size=1, max_size=4),
+    st.lists(st.sampled_from(KV_FORMATS), min_size=1, max_size=4),
+    st.lists(st.integers(1, 9_000), min_size=1, max_size=4),
+    st.none() | st.integers(1, 64),
+)
+def test_its_command_line_asks_for_the_same(
+    weights: list[str], kv: list[str], contexts: list[int], threads: int | None
+) -> None:
+    """What a window starts is read back as the plan it was made of."""
+    plan = SweepPlan(
+        EngineConfig("SmolLM2.gguf", device="cpu", threads=threads),
+        Workload(generate=7, repeat=3),
+        tuple(weights),
+        tuple(kv),
+        tuple(contexts),
+    )
+    command, *arguments = arguments_of(plan)
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    args = parser.parse_args(arguments)
+    sweep_command.refuse_mixed(args)
+    assert command == "bench"
+    assert config_from(args) == plan.config
+    assert (args.generate, args.repeat) == (7, 3)
+    assert (args.sweep_weights, args.sweep_kv, args.sweep_contexts) == (
+        plan.weights,
+        plan.kv,
+        plan.contexts,
+    )
+
+
+def test_the_time_of_its_runs_is_predicted() -> None:
+    """Every run with its warm-up, from the formulas of prompt and token; not what is left out."""
+    session = FakeSession(Script())
+    plan = plan_of(weights=("int8", "int4"), contexts=(64, 10_000_000))
+    planning = session.planning("SmolLM2.gguf", "cpu", None)
+    expected = 0.0
+    for weights in plan.weights:
+        work, device = planning.model.token_work(weights, "bf16"), planning.machine.speeds[weights]
+        a_run = prefill_s(work, device, 64) + 8 * decode_s(work, device, 64 + 4)
+        expected += 3 * a_run
+    assert predicted_s(planning, plan) == pytest.approx(expected)
+    unmeasured = FakeSession(Script(is_measured=False)).planning("SmolLM2.gguf", "cpu", None)
+    assert predicted_s(unmeasured, plan) is None

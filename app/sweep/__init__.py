@@ -1,0 +1,1 @@
+"""Many configurations measured one after the other, as `phasescope bench --sweep` does it."""
