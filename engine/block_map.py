@@ -36,16 +36,14 @@ def block_map(blocks: BlockManager, sequences: Iterable[Sequence], t_ns: int) ->
             group.add_running(sequence, bit)
     for group in groups:
         group.add_cached(bits)
-    size = blocks.block_size
-    unused = {sequence.request_id: _unused_tokens(sequence, size) for sequence in running}
-    none = (0,) * len(groups)
+    held = {sequence.request_id: sequence for sequence in running}
     return BlockMap(
         t_ns=t_ns,
-        block_size=size,
+        block_size=blocks.block_size,
         groups=tuple(
             group.finish(spec.window) for group, spec in zip(groups, blocks.specs, strict=True)
         ),
-        owners=tuple(BlockOwner(r, r in unused, unused.get(r, none)) for r in bits),
+        owners=tuple(_owner(r, held.get(r), blocks) for r in bits),
         evicted_blocks=sum(pool.num_evictions for pool in blocks.pools),
         queried_tokens=blocks.num_queried_tokens,
         hit_tokens=blocks.num_hit_tokens,
@@ -53,10 +51,14 @@ def block_map(blocks: BlockManager, sequences: Iterable[Sequence], t_ns: int) ->
     )
 
 
-def _unused_tokens(sequence: Sequence, block_size: int) -> tuple[int, ...]:
-    """Places of the last block that none of the known tokens will take, by group."""
-    known = len(sequence.token_ids)
-    return tuple(max(0, len(table) * block_size - known) for table in sequence.block_tables)
+def _owner(request_id: str, sequence: Sequence | None, blocks: BlockManager) -> BlockOwner:
+    """A request with what it holds, `sequence` being None when it has ended."""
+    if sequence is None:
+        return BlockOwner(request_id, False, (0,) * len(blocks.pools))
+    known, tables = len(sequence.token_ids), sequence.shown_tables
+    # Places of the last block that none of the known tokens will take.
+    unused = tuple(max(0, len(table) * blocks.block_size - known) for table in tables)
+    return BlockOwner(request_id, True, unused, tables)
 
 
 class _GroupMapper:

@@ -32,11 +32,14 @@ class BlockOwner:
     """A request in the block map. It runs and holds blocks, or it took a cached one last.
 
     `unused_tokens`: places of its last block that no token has, by cache group; 0 once it ended.
+    `block_tables`: by cache group the block of each `block_size` tokens in a row, numbered from 1,
+    0 where it was given back because the layers look no further; empty unless it runs.
     """
 
     request_id: str
     is_running: bool
     unused_tokens: tuple[int, ...]
+    block_tables: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +253,8 @@ class GenerationFinished:
     """The answer is complete. `text_tail` is text that was held back until now.
 
     `prompt_ids` are those the answer began with, after any cut. `token_ids` is the whole answer
-    without the end token; give it back as `Message.token_ids` on the next turn.
+    without the end token; give it back as `Message.token_ids` on the next turn. `block_tables` are
+    the last ones it had, as in BlockOwner.
     """
 
     request_id: str
@@ -260,6 +264,7 @@ class GenerationFinished:
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
     metrics: RequestMetrics
+    block_tables: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

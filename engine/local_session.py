@@ -401,6 +401,7 @@ class LocalSession:
                 prompt_ids=tuple(sequence.prompt_ids),
                 token_ids=tuple(sequence.completion_ids),
                 metrics=metrics,
+                block_tables=sequence.shown_tables,
             )
         )
         # The last sampled token is not in the cache. Where it would complete a block, one more

@@ -83,6 +83,11 @@ class Sequence:
         ]
 
     @property
+    def shown_tables(self) -> tuple[tuple[int, ...], ...]:
+        """The block tables as events tell them: they do not change with the sequence."""
+        return tuple(map(tuple, self.block_tables))
+
+    @property
     def num_uncomputed_tokens(self) -> int:
         """Tokens that are known but not in the cache."""
         return len(self.token_ids) - self.num_computed_tokens

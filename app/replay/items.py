@@ -121,6 +121,8 @@ def _fault_of_map(blocks: BlockMap) -> str:
             return "columns of unequal length"
         if not 0 < last <= group.blocks_per_cell or min(map(min, columns)) < 0:
             return "cells that do not add up"
-    if any(len(owner.unused_tokens) != len(blocks.groups) for owner in blocks.owners):
-        return "owners without their groups"
+    num_groups = len(blocks.groups)
+    for owner in blocks.owners:
+        if len(owner.unused_tokens) != num_groups or len(owner.block_tables) not in (0, num_groups):
+            return "owners without their groups"
     return ""

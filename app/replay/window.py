@@ -45,6 +45,8 @@ class ReplayWindow(QDialog):
         self.player.restarted.connect(self.words.restart)
         self.player.events_played.connect(self.words.play)
         self.player.jumped.connect(self.panel.plots.redraw)
+        self.words.pointed.connect(self._on_word)
+        self.panel.tokens_read.connect(self.words.mark)
         self.words.play(self.player.told)
         self._lay_out()
         self.resize(SIZE * theme.scale)
@@ -72,6 +74,12 @@ class ReplayWindow(QDialog):
         if shown is None or shown.request_id != request_id:
             return None
         return ChatOfRequest(self.tr("The answer shown"), True)
+
+    def _on_word(self, row: int | None) -> None:
+        if row is None:
+            self.panel.plots.read(None)
+        else:
+            self.panel.plots.read_token(row)
 
     def _lay_out(self) -> None:
         head = QVBoxLayout()

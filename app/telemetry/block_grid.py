@@ -10,6 +10,7 @@ from PySide6.QtGui import (
     QHelpEvent,
     QImage,
     QKeyEvent,
+    QMouseEvent,
     QPainter,
     QPaintEvent,
     QPen,
@@ -61,9 +62,11 @@ class BlockGrid(QWidget):
 
     Signals:
         laid_out(): a cell may stand for another number of blocks.
+        pointed(int | None): mouse or keys are at this cell, or have left the grid.
     """
 
     laid_out = Signal()
+    pointed = Signal(object)
 
     def __init__(self, theme: Theme, number: int) -> None:
         super().__init__()
@@ -75,10 +78,18 @@ class BlockGrid(QWidget):
         self._fit = Fit(MAX_PITCH, 1, 1)
         self._cells: Cells | None = None
         self._current = 0
+        self._pointed: int | None = None
+        self._marked: int | None = None
         self._tiles: tuple[tuple[int, float], Pixels] | None = None
         self._image: QImage | None = None
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setMouseTracking(True)
+
+    @property
+    def marked(self) -> int | None:
+        """The cell that stands out, None for none."""
+        return self._marked
 
     @property
     def cells(self) -> Cells | None:
@@ -95,6 +106,16 @@ class BlockGrid(QWidget):
         name = self.tr("Map of the cache blocks")
         self.setAccessibleName(" ".join(filter(None, (name, group_name(blocks, self._number)))))
         self._lay_out()
+
+    def mark(self, block: int | None) -> None:
+        """Let the cell with this block stand out, blocks being numbered from 1; None: none."""
+        cell = None
+        if block is not None and self._cells is not None:
+            cell = (block - 1) // self._cells.blocks_per_cell
+            cell = cell if 0 <= cell < len(self._cells.used) else None
+        if cell != self._marked:
+            self._marked = cell
+            self.update()
 
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or scale."""
@@ -134,6 +155,7 @@ class BlockGrid(QWidget):
         self.update()
         if self._blocks is None:
             return
+        self._marked = None  # the owner of the map marks anew
         group = self._blocks.groups[self._number]
         ratio = self.devicePixelRatio()
         scale = self._theme.scale * ratio
@@ -165,6 +187,12 @@ class BlockGrid(QWidget):
         corner = self.cell_rect(self._current).bottomRight().toPoint()
         QToolTip.showText(self.mapToGlobal(corner), text, self)
         self.update()
+        self._point(self._current)
+
+    def _point(self, cell: int | None) -> None:
+        if cell != self._pointed:
+            self._pointed = cell
+            self.pointed.emit(cell)
 
     # Qt overrides
 
@@ -200,9 +228,20 @@ class BlockGrid(QWidget):
         else:
             self._go_to(self._current + step)
 
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        self._point(self.cell_at(event.position().toPoint()))
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self._point(None)
+
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)
         self._go_to(self._current)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self._point(None)
 
     @OWN_COST.counted("panels")
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -212,6 +251,9 @@ class BlockGrid(QWidget):
             self._image = self._draw(self._cells)
         painter = QPainter(self)
         painter.drawImage(QPoint(0, 0), self._image)
+        if self._marked is not None:
+            painter.setPen(QPen(self._theme.color("decode"), 2))
+            painter.drawRect(self.cell_rect(self._marked).adjusted(-0.5, -0.5, -0.5, -0.5))
         if self.hasFocus():
             painter.setPen(QPen(self._theme.color("text"), 1))
             painter.drawRect(self.cell_rect(self._current).adjusted(0.5, 0.5, -1.5, -1.5))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt
+from functools import partial
+
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
@@ -14,6 +16,7 @@ from app.telemetry.labels import ThemedLabel
 from app.telemetry.plot_area import RIGHT_MARGIN, axis_width
 from app.telemetry.plot_header import Legend, LegendEntry, PlotHeader
 from app.telemetry.telemetry_model import TelemetryModel
+from app.telemetry.token_places import block_of, rows_in, still_holds
 from app.theme import LABEL_PX, Theme
 
 _GRID_HEIGHTS = (30, 68)  # px at 100 %: least and most of a single pool
@@ -55,13 +58,20 @@ class BlockMapPanel(QWidget):
     """A line and a grid for each cache group, and a legend.
 
     Draws what the model says whenever the model has changed and the panel can be seen.
+
+    Signals:
+        pointed(list[int]): rows of the selected request's tokens that lie in the blocks under
+            the mouse or the keys; empty where there are none, or nothing is pointed at.
     """
+
+    pointed = Signal(list)
 
     def __init__(self, theme: Theme, model: TelemetryModel) -> None:
         super().__init__()
         self._theme = theme
         self._model = model
         self._chat_of: ChatLookup = no_chats
+        self._place: int | None = None
         self.header = PlotHeader(theme)
         self.header.set_title(self.tr("Cache blocks"))
         self.grids: list[BlockGrid] = []
@@ -98,6 +108,16 @@ class BlockMapPanel(QWidget):
             line.setToolTip(
                 "\n".join((line.accessibleName(), details(blocks, number, self._chat_of)))
             )
+        self.mark(self._place)
+
+    def mark(self, place: int | None) -> None:
+        """Let the block stand out that has the selected request's token at a place; None: none.
+
+        Places count from the prompt's first token, 0.
+        """
+        self._place = place
+        for number, grid in enumerate(self.grids):
+            grid.mark(self._block_of(number, grid, place))
 
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or scale."""
@@ -111,6 +131,27 @@ class BlockMapPanel(QWidget):
             grid.set_theme(theme)
             line.set_theme(theme)
         self._set_heights()
+
+    def _block_of(self, number: int, grid: BlockGrid, place: int | None) -> int | None:
+        trace, blocks = self._model.selected, self._model.blocks
+        if trace is None or blocks is None or grid.cells is None or place is None:
+            return None
+        block = block_of(trace, blocks, number, place)
+        if block is None or block > grid.cells.num_blocks:
+            return None
+        owners = int(grid.cells.owners[(block - 1) // grid.cells.blocks_per_cell])
+        return block if still_holds(trace, blocks, owners) else None
+
+    def _on_pointed(self, number: int, cell: int | None) -> None:
+        trace, blocks = self._model.selected, self._model.blocks
+        cells = self.grids[number].cells
+        if trace is None or blocks is None or cells is None or cell is None:
+            self.pointed.emit([])
+        elif still_holds(trace, blocks, int(cells.owners[cell])):
+            first, size = cell * cells.blocks_per_cell + 1, int(cells.sizes[cell])
+            self.pointed.emit(rows_in(trace, blocks, number, range(first, first + size)))
+        else:
+            self.pointed.emit([])
 
     def _on_changed(self) -> None:
         self._follow_groups()  # hidden too: whether there is room for the panel depends on it
@@ -130,8 +171,9 @@ class BlockMapPanel(QWidget):
             widget.deleteLater()
         self.grids = [BlockGrid(self._theme, group) for group in range(number)]
         self.lines = [FittingLabel(self._theme) for _ in range(number)]
-        for grid, line in zip(self.grids, self.lines, strict=True):
+        for group, (grid, line) in enumerate(zip(self.grids, self.lines, strict=True)):
             grid.laid_out.connect(self._show_subtitle)
+            grid.pointed.connect(partial(self._on_pointed, group))
             above_legend = self._body.count() - 1
             self._body.insertWidget(above_legend, line)
             self._body.insertWidget(above_legend + 1, grid, 1)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QSize
+from PySide6.QtCore import QEvent, QSize, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.picture import save_picture
 from app.telemetry.block_map_panel import BlockMapPanel
+from app.telemetry.instant import Instant
 from app.telemetry.plot_area import RIGHT_MARGIN
 from app.telemetry.plots import TelemetryPlots
 from app.telemetry.readings import ReadingCards
@@ -23,7 +24,16 @@ MINIMUM_WIDTH = 360  # at 100 % text size
 
 
 class TelemetryPanel(QWidget):
-    """Everything the dock shows of the selected request. Reads the model, writes nothing."""
+    """Everything the dock shows of the selected request. Reads the model, writes nothing.
+
+    What is read in the plots stands out in the block map, and the other way round.
+
+    Signals:
+        tokens_read(list[int]): rows of the tokens that are read, empty for none: one under the
+            crosshair, all those in the blocks that are pointed at.
+    """
+
+    tokens_read = Signal(list)
 
     def __init__(self, theme: Theme, model: TelemetryModel) -> None:
         super().__init__()
@@ -36,6 +46,9 @@ class TelemetryPanel(QWidget):
         self._wanted: dict[QWidget, bool] = {self.stages: False, self.block_map: True}
         self.plots.time_range_changed.connect(self.ribbon.set_time_range)
         self.ribbon.set_time_range(*self.plots.time_range)
+        self._in_blocks: list[int] = []
+        self.plots.reading_changed.connect(self._on_reading)
+        self.block_map.pointed.connect(self._on_blocks)
         self._column = column = QVBoxLayout(self)
         column.setContentsMargins(14, 12, 14 - RIGHT_MARGIN, 8)
         column.setSpacing(12)
@@ -81,6 +94,21 @@ class TelemetryPanel(QWidget):
         self.stages.refresh()
         self.block_map.refresh()
         save_picture(self, path, self._theme.color("surface"), self.tr("Telemetry panels"))
+
+    def _on_reading(self, instant: Instant | None) -> None:
+        context = instant.context_tokens if instant else None
+        self.block_map.mark(context - 1 if context else None)
+        row = instant.token - 1 if instant and instant.token else None
+        if self._in_blocks[:1] != [row]:
+            self._in_blocks = []
+        self.tokens_read.emit(self._in_blocks or ([] if row is None else [row]))
+
+    def _on_blocks(self, rows: list[int]) -> None:
+        if rows:
+            self._in_blocks = rows
+            self.plots.read_token(rows[0])
+        elif self._in_blocks:
+            self.plots.read(None)
 
     def _fit(self) -> None:
         room = self.height() - self.minimumSizeHint().height()

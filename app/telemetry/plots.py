@@ -38,10 +38,12 @@ class TelemetryPlots(QWidget):
     Signals:
         time_range_changed(float start_s, float end_s): what the plots show now.
         following_changed(bool)
+        reading_changed(Instant | None): the crosshair is at this moment, or away.
     """
 
     time_range_changed = Signal(float, float)
     following_changed = Signal(bool)
+    reading_changed = Signal(object)
 
     def __init__(self, theme: Theme, model: TelemetryModel) -> None:
         super().__init__()
@@ -110,6 +112,21 @@ class TelemetryPlots(QWidget):
         if trace is not None and t_s is not None and t_s >= 0.0:
             self._instant = self._model.instant(trace, t_s)
         self._show_reading()
+        self.reading_changed.emit(self._instant)
+
+    def read_token(self, row: int) -> None:
+        """Put the crosshair on a token of the selected request, moving the time axis there."""
+        trace = self._model.selected
+        if trace is None or not 0 <= row < len(trace.tokens):
+            return
+        t_s = float(trace.tokens["t_s"][row])
+        start, end = self.time_range
+        if not start <= t_s <= end:
+            self._set_following(False)
+            left = max(0.0, t_s - (end - start) / 2)
+            self._set_range(left, left + end - start)
+            self.schedule()
+        self.read(t_s)
 
     def follow(self) -> None:
         """Go back to following the newest data."""
@@ -228,18 +245,6 @@ class TelemetryPlots(QWidget):
             case _:
                 return None
 
-    def _read_token(self, row: int) -> None:
-        assert self._model.selected is not None
-        t_s = float(self._model.selected.tokens["t_s"][row])
-        start, end = self.time_range
-        if not start <= t_s <= end:
-            self._set_following(False)
-            left = max(0.0, t_s - (end - start) / 2)
-            self._set_range(left, left + end - start)
-            self.schedule()
-        self._by_keys = True
-        self.read(t_s)
-
     # --- form -----------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
@@ -262,7 +267,8 @@ class TelemetryPlots(QWidget):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         row = self._token_for(event.key())
         if row is not None:
-            self._read_token(row)
+            self._by_keys = True
+            self.read_token(row)
         elif event.key() == Qt.Key.Key_Escape and self._instant is not None:
             self.read(None)
         else:

@@ -31,7 +31,8 @@ class RequestTrace:
     `tokens`: t_s, itl_ms (NaN for the first), step_id; `texts` has their texts. `kv`: t_s,
     used and allocated (bytes), context (tokens). `paint`: paint_ms a token, in order.
     `slid_rows`: rows of `tokens` that waited for a context that slid to be computed again.
-    `block_rows`: rows for which the cache took another block.
+    `block_rows`: rows for which the cache took another block. `block_tables`: the last ones known,
+    as BlockOwner has them.
     `kv_bytes_reserved` and `pool_tokens` are those of the model that was loaded when the
     request was sent.
     """
@@ -55,6 +56,7 @@ class RequestTrace:
         self.paint = Series("paint_ms")
         self.slid_rows: set[int] = set()
         self.block_rows: list[int] = []
+        self.block_tables: tuple[tuple[int, ...], ...] = ()
         self.tokens_done = 0
         self.tokens_total: int | None = None
         self.cached_tokens = 0
@@ -81,6 +83,7 @@ class RequestTrace:
             case GenerationFinished():
                 self._end(event.t_ns, event.finish_reason)
                 self.metrics = event.metrics
+                self.block_tables = event.block_tables or self.block_tables
             case GenerationFailed():
                 self._end(event.t_ns, "failed")
 

@@ -110,7 +110,7 @@ class TelemetryModel(QObject):
                 case ModelLoaded():
                     self._note_model(event)
                 case BlockMap():
-                    self._blocks = event
+                    self._note_blocks(event)
                 case _:
                     continue
             self._touch()
@@ -309,6 +309,12 @@ class TelemetryModel(QObject):
         if self._loaded is None or loaded.roofs != self._loaded.roofs:
             self._first_comparable = len(self._steps)
         self._loaded, self._blocks = loaded, loaded.blocks
+
+    def _note_blocks(self, blocks: BlockMap) -> None:
+        self._blocks = blocks
+        for owner in blocks.owners:
+            if owner.block_tables and (trace := self._traces.get(owner.request_id)):
+                trace.block_tables = owner.block_tables
 
     def _note_step(self, step: StepStats) -> None:
         t_s = (step.t_ns - self._t0_ns) / 1e9

@@ -201,6 +201,10 @@ class BlockHistories(RuleBasedStateMachine):
         drawn = block_map(self.blocks, self.running, 0)
         unused = {owner.request_id: owner.unused_tokens for owner in drawn.owners}
         names = [owner.request_id for owner in drawn.owners]
+        tables = {owner.request_id: owner.block_tables for owner in drawn.owners}
+        for sequence in self.running:
+            assert list(map(list, tables.pop(sequence.request_id))) == sequence.block_tables
+        assert not any(tables.values())
         for group, cells in enumerate(drawn.groups):
             for sequence in self.running:
                 assert 0 <= unused[sequence.request_id][group] < BLOCK

@@ -107,7 +107,8 @@ def test_evicted_and_preempted_answers_are_the_plain_ones(
 def test_the_block_map_follows_an_answer(open_session: Opener) -> None:
     """One at the start and one at the end whatever the pace: used while it runs, then cached."""
     session = open_session(**SMALL)
-    maps = [e for e in session.generate(ask("r", FIRST, 20)) if isinstance(e, BlockMap)]
+    events = list(session.generate(ask("r", FIRST, 20)))
+    maps = [e for e in events if isinstance(e, BlockMap)]
     first, last = maps[0].groups[0], maps[-1].groups[0]
     assert maps[0].owners[0].request_id == "r"
     assert maps[0].owners[0].is_running
@@ -117,6 +118,13 @@ def test_the_block_map_follows_an_answer(open_session: Opener) -> None:
     # The last sampled token is not stored, unless it completes a block.
     assert sum(last.cached) == (len(FIRST) + 20 - 1) // BLOCK
     assert maps[-1].queried_tokens == len(FIRST)
+    # The end tells the last tables, which begin with those told on the way.
+    (table,) = ends(events)["r"].block_tables
+    (begun,) = maps[0].owners[0].block_tables
+    assert table[: len(begun)] == begun
+    cached = {number for number, held in enumerate(last.cached, 1) if held}
+    assert cached == set(table[: len(cached)])
+    assert maps[-1].owners[0].block_tables == ()
 
 
 def test_maps_are_told_a_few_times_a_second(open_session: Opener) -> None:

@@ -53,11 +53,14 @@ class FakePool:
         for computed in (*range(CHUNK, kept, CHUNK), kept):
             self.advance(request_id, computed)
 
-    def end(self, request_id: str) -> None:
-        """Take a request's blocks back; what they hold stays known."""
+    def end(self, request_id: str) -> tuple[tuple[int, ...], ...]:
+        """Take a request's blocks back and say which; what they hold stays known."""
         sequence = self._sequences.pop(request_id, None)
-        if sequence is not None:
-            self._blocks.release(sequence)
+        if sequence is None:
+            return ()
+        tables = sequence.shown_tables
+        self._blocks.release(sequence)
+        return tables
 
     def map(self, t_ns: int) -> BlockMap:
         """What the engine tells."""

@@ -473,7 +473,7 @@ class FakeSession:
 
     def _finish(self, running: _Running, reason: FinishReason) -> GenerationFinished:
         self._running.remove(running)
-        self._pool.end(running.request.request_id)
+        tables = self._pool.end(running.request.request_id)
         assert self._loaded is not None
         done = len(running.token_times_ns)
         return GenerationFinished(
@@ -495,6 +495,7 @@ class FakeSession:
                 running.token_times_ns,
                 self._kv_bytes(running),
             ),
+            tables,
         )
 
     def _stats(self, phase: str, tokens: int, seconds: float) -> StepStats:

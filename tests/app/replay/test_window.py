@@ -9,16 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QTextCursor
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
 from app.main import main
+from app.replay.items import RequestSent, Told
 from app.replay.recording import Recording
 from app.replay.window import ReplayWindow
-from app.replay.words import BLOCK
+from app.replay.words import BLOCK, AnswerWords
 from app.theme import load_theme
+from engine.events import TokenEvent
 from tests.app.conftest import MakeProgram
 from tests.app.replay.conftest import SECRET
 from tests.app.telemetry.story import MS, Story
@@ -163,3 +166,64 @@ def test_replay_needs_no_torch(recording: Recording, tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_word_lights_its_dot(
+    make_window: MakeWindow, recording_with_text: Recording, story: Story
+) -> None:
+    """Under the mouse is a token: the crosshair reads it, and it stands out; beside it, none."""
+    window = make_window(recording_with_text)
+    window.player.seek(window.player.end_ns)
+    words, plots = window.words, window.panel.plots
+    size = len(SECRET)
+    for row in (0, 3, story.num_tokens - 1):
+        words.moveCursor(QTextCursor.MoveOperation.Start)
+        cursor = words.textCursor()
+        cursor.setPosition(row * size + size // 2)
+        words.setTextCursor(cursor)
+        words.ensureCursorVisible()
+        place = words.cursorRect(cursor).center() + QPoint(2, 0)
+        QTest.mouseMove(words.viewport(), place)
+        assert plots.reading[0] == (f"Token {row + 1}", f"“{SECRET}”")
+        (mark,) = words.extraSelections()
+        assert mark.cursor.selectedText() == SECRET
+    end = words.textCursor()
+    end.movePosition(QTextCursor.MoveOperation.End)
+    words.setTextCursor(end)
+    words.ensureCursorVisible()
+    beside = words.cursorRect(end).center() + QPoint(20, 0)
+    QTest.mouseMove(words.viewport(), beside)
+    assert not plots.reading
+    assert not words.extraSelections()
+    assert words.token_at(beside + QPoint(0, 200)) is None
+
+
+def test_words_are_reached_by_keys(make_window: MakeWindow, recording: Recording) -> None:
+    """The caret points as the mouse does, and leaving the words takes the reading away."""
+    window = make_window(recording)
+    window.player.seek(window.player.end_ns)
+    words, plots = window.words, window.panel.plots
+    words.setFocus()
+    QTest.keyClick(words, Qt.Key.Key_Home, Qt.KeyboardModifier.ControlModifier)
+    for _ in range(2 * len(BLOCK)):
+        QTest.keyClick(words, Qt.Key.Key_Right)
+    assert plots.reading[0][0] == "Token 3"
+    plots.setFocus()
+    assert not plots.reading
+
+
+@pytest.mark.parametrize(
+    "texts", [["a😀", "\r\n", "é\u0301", "", "𝔘x\ry"], ["", "\n", "\n", "語", "\u2028z"]]
+)
+def test_tokens_are_where_they_were_written(qtbot: QtBot, texts: list[str]) -> None:
+    """Whatever the letters take in the document, each token's own are marked."""
+    words = AnswerWords(load_theme("light"), has_text=True)
+    qtbot.addWidget(words)
+    words.play([Told(0, RequestSent("r", 0))])
+    for index, text in enumerate(texts):
+        words.play([Told(0, TokenEvent("r", index, index, 0, text, 0, 0, None, 1, 0, 0))])
+    for row, text in enumerate(texts):
+        words.mark([row])
+        (mark,) = words.extraSelections()
+        shown = mark.cursor.selectedText().replace("\u2029", "\n")
+        assert shown == text.replace("\r\n", "\n").replace("\r", "\n")
