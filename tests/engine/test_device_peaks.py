@@ -1,5 +1,6 @@
 """The device's figures: measured once, kept only if nobody else was measured along."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,23 @@ def test_figures_measured_in_company_are_not_kept(monkeypatch: pytest.MonkeyPatc
     assert peaks.matmul_flops["fp32"] > 0
     assert not peaks.is_quiet
     assert stored_peaks(CPU, 1) is None
+
+
+def test_an_emulated_dtype_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a few rows tell that it is hopeless, the whole product is never computed."""
+    rows_of: dict[torch.dtype, set[int]] = {torch.float32: set(), torch.bfloat16: set()}
+
+    def best_seconds(operation: Callable[[], torch.Tensor], _device: torch.device) -> float:
+        result = operation()
+        if result.dim() < 2:
+            return 1e-3  # a read
+        rows_of[result.dtype].add(len(result))
+        return 1e-6 * len(result) * (200 if result.dtype is torch.bfloat16 else 1)
+
+    monkeypatch.setattr(device_peaks, "_best_seconds", best_seconds)
+    peaks = measured()
+    assert rows_of == {torch.float32: {1, 64}, torch.bfloat16: {1}}
+    assert peaks.matmul_flops["fp32"] / peaks.matmul_flops["bf16"] == pytest.approx(200)
 
 
 def test_our_own_work_is_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
