@@ -275,6 +275,14 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
         QT_TRANSLATE_NOOP("Actions", "&Help"),
         (
             ActionSpec(
+                "help.example",
+                QT_TRANSLATE_NOOP("Actions", "Play the &example recording"),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "Two answers of the starter model as another machine gave them"
+                ),
+            ),
+            SEPARATOR,
+            ActionSpec(
                 "help.metrics", QT_TRANSLATE_NOOP("Actions", "&Metric definitions"), ("F1",)
             ),
             ActionSpec(

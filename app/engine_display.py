@@ -19,7 +19,7 @@ from app.model_menus import ModelMenus
 from app.run_bar import RunBar, run_values
 from app.sampling import effective_sampling
 from app.sampling_popover import SamplingPopover
-from app.settings.schema import CONTEXT_POLICY
+from app.settings.schema import CONTEXT_POLICY, EXPLAIN_OFFERED
 from app.settings.store import Settings
 from app.status_line import StatusLine
 from app.telemetry.phase_badge import BadgePhase, PhaseBadge
@@ -163,7 +163,10 @@ class EngineDisplay(QObject):
         return self.tr("Load a model first")
 
     def _on_load_started(self, config: EngineConfig) -> None:
-        self._on.chat_view.loading_card.start(Path(config.model_path).stem)
+        card = self._on.chat_view.loading_card
+        card.start(Path(config.model_path).stem)
+        # Until a first message was sent: whoever comes again needs no introduction.
+        card.offer_example(not self._settings.get(EXPLAIN_OFFERED))
         self.show_state()
 
     def _on_load_progressed(self, progress: LoadProgress) -> None:

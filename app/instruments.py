@@ -86,6 +86,7 @@ class Instruments(QObject):
             "chat.compare_runs": self.pinned.open,
             "model.sweep": self.sweeps.open,
             "view.roofline": self.roofline.open,
+            "help.example": self.replay.play_example,
         }
 
     def take_action(self, action: str) -> None:

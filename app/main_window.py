@@ -337,6 +337,7 @@ class MainWindow(QMainWindow):
         view.compare_requested.connect(self.instruments.comparisons.open)
         view.action_requested.connect(self._on_chat_action)
         view.example_chosen.connect(self._on_example)
+        view.loading_card.example_requested.connect(self.instruments.replay.play_example)
         self.chats_list.new_requested.connect(chats.new_chat)
         self.chats_list.chat_selected.connect(self._on_chat_selected)
         self.chats_list.rename_requested.connect(chats.library.rename)

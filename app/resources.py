@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.resources
+from contextlib import AbstractContextManager
 from importlib.resources import files
-from pathlib import PurePosixPath
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
 
 
 def read_text(name: str) -> str:
@@ -13,13 +16,22 @@ def read_text(name: str) -> str:
 
 def read_bytes(name: str) -> bytes:
     """Bytes of a resource. Raises ValueError for a name that leads outside of `resources/`."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"not a resource name: {name!r}")
-    return files("resources").joinpath(*path.parts).read_bytes()
+    return _entry(name).read_bytes()
+
+
+def as_file(name: str) -> AbstractContextManager[Path]:
+    """A resource as a file for as long as it is needed, also where it lies in an archive."""
+    return importlib.resources.as_file(_entry(name))
 
 
 def names(folder: str, *suffixes: str) -> list[str]:
     """The resources of a folder that end in one of `suffixes`, sorted, e.g. "styles/00.qss"."""
     entries = files("resources").joinpath(folder).iterdir()
     return sorted(f"{folder}/{entry.name}" for entry in entries if entry.name.endswith(suffixes))
+
+
+def _entry(name: str) -> Traversable:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"not a resource name: {name!r}")
+    return files("resources").joinpath(*path.parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
@@ -22,13 +22,15 @@ _STEPS = 1000
 
 
 class LoadingCard(QFrame):
-    """A card with a progress bar.
+    """A card with a progress bar, and with something to look at until it is full.
 
     Signals:
         cancel_requested: the person wants the loading to end.
+        example_requested: the person wants to see the example recording meanwhile.
     """
 
     cancel_requested = Signal()
+    example_requested = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -41,6 +43,10 @@ class LoadingCard(QFrame):
         self._bar.setAccessibleName(self.tr("Loading progress"))
         self._cancel = QPushButton(self.tr("Cancel"))
         self._cancel.clicked.connect(self.cancel_requested)
+        self._example = QPushButton(self.tr("Meanwhile, watch a recorded answer"))
+        self._example.setProperty("kind", "status")
+        self._example.setCursor(Qt.CursorShape.PointingHandCursor)
+        self._example.clicked.connect(self.example_requested)
         self.setObjectName("loadingCard")
         self.setMaximumWidth(520)
         words = QVBoxLayout()
@@ -56,6 +62,8 @@ class LoadingCard(QFrame):
         layout.setSpacing(12)
         layout.addLayout(top)
         layout.addWidget(self._bar)
+        layout.addWidget(self._example, 0, Qt.AlignmentFlag.AlignLeft)
+        self.offer_example(False)
         self.set_theme(theme)
         self.start("")
 
@@ -64,6 +72,10 @@ class LoadingCard(QFrame):
         self._model_name = model_name
         self._cancel.setEnabled(True)
         self.update_progress(LoadProgress("reading", 0, 0, 0.0))
+
+    def offer_example(self, on: bool) -> None:
+        """Whether to offer the example recording."""
+        self._example.setVisible(on)
 
     def update_progress(self, progress: LoadProgress) -> None:
         """Show the newest state of the loading."""

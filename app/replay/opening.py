@@ -7,6 +7,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QCheckBox, QFileDialog, QMessageBox, QWidget
 
+from app import resources
 from app.appearance import Appearance
 from app.cards import CardAction, CardStack, CardText
 from app.replay.recording import SUFFIX, RecordingError, read_recording
@@ -14,6 +15,7 @@ from app.replay.session_recorder import SessionRecorder
 from app.replay.window import ReplayWindow
 
 CARD = "recording"
+EXAMPLE = f"recordings/first-answer.{SUFFIX}"
 
 
 class ReplayLink(QObject):
@@ -45,11 +47,16 @@ class ReplayLink(QObject):
             again = CardAction(self.tr("Open another…"), self.open)
             self._cards.show_card(CARD, "error", CardText(what, str(error)), [again])
             return None
-        window = ReplayWindow(self._appearance.theme, recording, path.name, self._window)
-        self._appearance.theme_changed.connect(window.set_theme)
-        window.show()
-        window.player.play()
-        return window
+        return self._show(ReplayWindow(self._appearance.theme, recording, path.name, self._window))
+
+    def play_example(self) -> ReplayWindow:
+        """Play the recording that came with the program, made on another machine."""
+        with resources.as_file(EXAMPLE) as path:
+            recording = read_recording(path)
+        name = self.tr("Example")
+        window = ReplayWindow(self._appearance.theme, recording, name, self._window)
+        window.title.setText(self.tr("Example recording, not this machine"))
+        return self._show(window)
 
     def save(self) -> None:
         """Ask whether texts go into the recording, then where it goes."""
@@ -86,6 +93,12 @@ class ReplayLink(QObject):
         else:
             text = CardText(self.tr("The session's recording is saved."), str(path))
             self._cards.show_card(CARD, "notice", text)
+
+    def _show(self, window: ReplayWindow) -> ReplayWindow:
+        self._appearance.theme_changed.connect(window.set_theme)
+        window.show()
+        window.player.play()
+        return window
 
     def _dialog(self, title: str, mode: QFileDialog.FileMode) -> QFileDialog:
         dialog = QFileDialog(self._window, title)

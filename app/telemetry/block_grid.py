@@ -252,7 +252,7 @@ class BlockGrid(QWidget):
         painter = QPainter(self)
         painter.drawImage(QPoint(0, 0), self._image)
         if self._marked is not None:
-            painter.setPen(QPen(self._theme.color("decode"), 2))
+            painter.setPen(QPen(self._theme.color("text"), 2))
             painter.drawRect(self.cell_rect(self._marked).adjusted(-0.5, -0.5, -0.5, -0.5))
         if self.hasFocus():
             painter.setPen(QPen(self._theme.color("text"), 1))

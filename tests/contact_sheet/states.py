@@ -225,6 +225,17 @@ def _replay(program: FakeProgram, *, with_text: bool) -> None:
     player.seek(player.start_ns + (player.end_ns - player.start_ns) * 7 // 10)
 
 
+def _example(program: FakeProgram) -> None:
+    """The recording that ships, in its second answer, a word of it read."""
+    window = program.window.instruments.replay.play_example()
+    player = window.player
+    player.pause()
+    player.seek(player.start_ns + (player.end_ns - player.start_ns) * 9 // 10)
+    settle(100)
+    window.panel.block_map.refresh()
+    window.panel.plots.read_token(40)
+
+
 def _race(program: FakeProgram) -> None:
     """INT4 against INT8, as far as the script lets it go."""
     program.window.loading.load(EngineConfig(MODEL, weight_format="int8"))
@@ -383,6 +394,7 @@ STATES = (
     State("roofline-live", "Roofline while an answer streams", Script(), _roofline_live),
     State("replay", "Replay", SHORT, lambda p: _replay(p, with_text=True)),
     State("replay-blocks", "Replay without text", SHORT, lambda p: _replay(p, with_text=False)),
+    State("replay-example", "The example recording, a word read", Script(), _example),
     State("race-running", "A race, the earlier run behind it", RACING, _race),
     State("race-finished", "A race, finished", RACING, _raced),
     State("sweep-choosing", "Choosing a sweep", Script(), sweeping.choosing),
