@@ -252,6 +252,34 @@ MENUS: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
                     "Actions", "Each step under the compute and bandwidth roofs of this machine"
                 ),
             ),
+            SEPARATOR,
+            ActionSpec(
+                "view.live",
+                QT_TRANSLATE_NOOP("Actions", "&Newest seconds"),
+                ("Ctrl+1",),
+                tip=QT_TRANSLATE_NOOP("Actions", "The plots move on with the answer"),
+            ),
+            ActionSpec(
+                "view.answer",
+                QT_TRANSLATE_NOOP("Actions", "This &answer"),
+                ("Ctrl+2",),
+                tip=QT_TRANSLATE_NOOP("Actions", "The plots show the whole answer, from Send on"),
+            ),
+            ActionSpec(
+                "view.session",
+                QT_TRANSLATE_NOOP("Actions", "&Whole session"),
+                ("Ctrl+3",),
+                tip=QT_TRANSLATE_NOOP(
+                    "Actions", "The plots show every answer, idle times left out"
+                ),
+            ),
+            ActionSpec(
+                "view.tokens",
+                QT_TRANSLATE_NOOP("Actions", "To&ken axis"),
+                ("Ctrl+4",),
+                checkable=True,
+                tip=QT_TRANSLATE_NOOP("Actions", "Plot an answer over its tokens, not its seconds"),
+            ),
             ActionSpec(
                 "view.follow",
                 QT_TRANSLATE_NOOP("Actions", "&Follow live"),

@@ -75,6 +75,7 @@ from app.telemetry.phase_badge import PhaseBadge
 from app.telemetry.strip import TelemetryStrip
 from app.telemetry_link import TelemetryLink
 from app.theme import Theme
+from app.timeline_choice import TimelineChoice
 from app.view_choices import ViewChoices
 from app.window_layout import WindowLayout
 
@@ -169,6 +170,7 @@ class MainWindow(QMainWindow):
         self.status = StatusLine(theme)
         self.sampling = SamplingPopover(self._settings, self)
         self.view_choices = ViewChoices(self._appearance, self._settings, self)
+        self.timeline = TimelineChoice(self.panel, self._settings, self)
         self.files = FileActions(self, self._settings, self.cards, self.telemetry, self.panel)
         self.finding = ModelFinding(
             self, self._appearance, self._settings, self.controller, self.cards
@@ -262,7 +264,6 @@ class MainWindow(QMainWindow):
             "view.blocks": lambda on: self._settings.set(SHOW_BLOCKS, on),
             "view.explain": lambda on: self._settings.set(EXPLAIN, on),
             "view.stages": lambda on: self._settings.set(SHOW_STAGES, on),
-            "view.follow": self.panel.plots.follow,
             "view.larger": self.view_choices.larger,
             "view.smaller": self.view_choices.smaller,
             "view.reset_text": self.view_choices.reset_text,
@@ -271,6 +272,7 @@ class MainWindow(QMainWindow):
                 self.tr("Keyboard shortcuts"), pages.shortcuts_page()
             ),
             "help.about": lambda: self._page(self.tr("About Phasescope"), pages.about_page()),
+            **self.timeline.handlers(),
             **self.instruments.handlers(),
         }
 
@@ -379,6 +381,7 @@ class MainWindow(QMainWindow):
             self.controller.events_received,
             Anchors(self.panel, self.strip, messages),
         )
+        self.timeline.keep_checked(self.actions_table["view.tokens"])
         self.explained.keep_checked(self.actions_table["view.explain"])
         self.explained.offer_in(self.chat_view.empty_state, self.conversations.request_sent)
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from app.telemetry.request_trace import RequestTrace
 from app.telemetry.series import Array
+from app.telemetry.step_line import StepLine
 from app.telemetry.step_points import StepPoints
-from app.telemetry.telemetry_model import StepWindow, TelemetryModel
+from app.telemetry.telemetry_model import TelemetryModel
 from engine.events import FinishReason, ModelLoaded, RequestMetrics
 
 
@@ -45,7 +46,7 @@ class RequestData:
     kv_s: Array
     kv_used: Array
     kv_allocated: Array
-    steps: StepWindow
+    steps: StepLine
     device_s: Array
     device_pct: Array
     on_gpu: bool

@@ -131,6 +131,17 @@ SHOW_TELEMETRY: Setting[bool] = Setting(
 SHOW_BLOCKS: Setting[bool] = Setting(
     "show_blocks", bool, True, "Block map", "Shown under the plots where there is room."
 )
+TIMELINE_VIEW: Setting[str] = Setting(
+    "timeline_view",
+    str,
+    "answer",
+    "What the plots show",
+    "The newest seconds of an answer, the whole answer, or all answers of the session.",
+    choices=("live", "answer", "session"),
+)
+TOKEN_AXIS: Setting[bool] = Setting(
+    "token_axis", bool, False, "Token axis", "The plots of an answer go by tokens, not by seconds."
+)
 EXPLAIN: Setting[bool] = Setting(
     "explain", bool, False, "Explain what happens", "Tells each step of an answer by the panels."
 )
@@ -180,6 +191,8 @@ SCHEMA: tuple[Setting[Any], ...] = (
     SHOW_CHATS,
     SHOW_TELEMETRY,
     SHOW_BLOCKS,
+    TIMELINE_VIEW,
+    TOKEN_AXIS,
     EXPLAIN,
     EXPLAIN_LANGUAGE,
     EXPLAIN_OFFERED,

@@ -12,6 +12,8 @@ from app.telemetry.format import NO_VALUE, count, memory, milliseconds, percent
 from app.telemetry.instant import Instant
 from app.telemetry.pixel_items import make_pen
 from app.telemetry.plot_area import PlotArea
+from app.telemetry.request_trace import RequestTrace
+from app.telemetry.timeline import Timeline
 from app.theme import LABEL_PX, Theme
 
 _PADDING, _GAP = 8.0, 10.0
@@ -20,15 +22,16 @@ _NO_GLYPH = {"\n": "⏎", "\t": "⇥", "\r": "␍"}
 Row = tuple[str, str]
 
 
-def readout(instant: Instant, on_gpu: bool) -> list[Row]:
+def readout(instant: Instant, trace: RequestTrace, timeline: Timeline) -> list[Row]:
     """What the card says: names and figures; the first row is the token, or the prompt."""
     if instant.token is None:
         head = (_tr("Before the first token"), "")
     else:
         head = (_tr("Token %1").replace("%1", count(instant.token)), _shown(instant.text))
-    device = _tr("GPU") if on_gpu else _tr("Process CPU")
+    device = _tr("GPU") if trace.on_gpu else _tr("Process CPU")
     return [
         head,
+        *_which(trace, timeline),
         (_tr("Since Send"), f"{instant.t_s:,.3f} s"),
         (_tr("ITL"), _or_dash(instant.itl_ms, milliseconds(instant.itl_ms).text)),
         (_tr("Context"), _tr("%1 tokens").replace("%1", count(instant.context_tokens))),
@@ -37,6 +40,15 @@ def readout(instant: Instant, on_gpu: bool) -> list[Row]:
         (_tr("Compute (MFU)"), _or_dash(instant.mfu_pct, percent(instant.mfu_pct).text)),
         (_tr("Bandwidth (MBU)"), _or_dash(instant.mbu_pct, percent(instant.mbu_pct).text)),
     ]
+
+
+def _which(trace: RequestTrace, timeline: Timeline) -> list[Row]:
+    """Which of the session's answers it is."""
+    if not timeline.is_session:
+        return []
+    number, of = timeline.traces.index(trace) + 1, len(timeline.traces)
+    place = _tr("%1 of %2").replace("%1", count(number)).replace("%2", count(of))
+    return [(_tr("Answer"), place)]
 
 
 class Crosshair(QWidget):
@@ -65,11 +77,11 @@ class Crosshair(QWidget):
         self._theme = theme
         self.update()
 
-    def show_at(self, t_s: float, rows: list[Row]) -> None:
-        """The line at this time and `rows` in the card; neither where the axis does not reach."""
+    def show_at(self, at: float, rows: list[Row]) -> None:
+        """The line here on the axis, `rows` in the card; neither where the axis does not reach."""
         start, end = self._areas[0].view_box.viewRange()[0]
         place = self._place(self._areas[0])
-        x = place.left() + (t_s - start) / (end - start) * place.width()
+        x = place.left() + (at - start) / (end - start) * place.width()
         if not place.left() - 1 <= x <= place.right() + 1:
             self.clear()
         elif (x, rows) != (self._x, self._rows):

@@ -17,6 +17,8 @@ from app.telemetry.readings import ReadingCards
 from app.telemetry.ribbon import PhaseRibbon
 from app.telemetry.stages_panel import StagesPanel
 from app.telemetry.telemetry_model import TelemetryModel
+from app.telemetry.timeline import View
+from app.telemetry.view_switch import ViewSwitch
 from app.theme import Theme
 
 PREFERRED_SIZE = QSize(512, 720)
@@ -29,15 +31,18 @@ class TelemetryPanel(QWidget):
     What is read in the plots stands out in the block map, and the other way round.
 
     Signals:
+        view_chosen(str, bool): the person chose in the row over the plots, as in ViewSwitch.
         tokens_read(list[int]): rows of the tokens that are read, empty for none: one under the
             crosshair, all those in the blocks that are pointed at.
     """
 
+    view_chosen = Signal(str, bool)
     tokens_read = Signal(list)
 
     def __init__(self, theme: Theme, model: TelemetryModel) -> None:
         super().__init__()
         self.cards = ReadingCards(theme, model)
+        self.switch = ViewSwitch(theme)
         self.ribbon = PhaseRibbon(theme, model, aligned=True)
         self.plots = TelemetryPlots(theme, model)
         self.stages = StagesPanel(theme, model)
@@ -46,6 +51,9 @@ class TelemetryPanel(QWidget):
         self._wanted: dict[QWidget, bool] = {self.stages: False, self.block_map: True}
         self.plots.time_range_changed.connect(self.ribbon.set_time_range)
         self.ribbon.set_time_range(*self.plots.time_range)
+        self.plots.timeline_changed.connect(self.ribbon.set_timeline)
+        self.switch.chosen.connect(self._on_view_chosen)
+        self.plots.answer_opened.connect(self._on_answer_opened)
         self._in_blocks: list[int] = []
         self.plots.reading_changed.connect(self._on_reading)
         self.block_map.pointed.connect(self._on_blocks)
@@ -56,6 +64,7 @@ class TelemetryPanel(QWidget):
         cards_row.setContentsMargins(0, 0, RIGHT_MARGIN, 0)
         cards_row.addWidget(self.cards)
         column.addLayout(cards_row)
+        column.addWidget(self.switch)
         column.addWidget(self.ribbon)
         column.addWidget(self.plots, 5)
         column.addWidget(self.stages)
@@ -67,10 +76,16 @@ class TelemetryPanel(QWidget):
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or scale."""
         self._theme = theme
-        for part in (self.cards, self.ribbon, self.plots, self.stages, self.block_map):
+        parts = (self.cards, self.switch, self.ribbon, self.plots, self.stages, self.block_map)
+        for part in parts:
             part.set_theme(theme)
         self.setMinimumWidth(theme.px(MINIMUM_WIDTH))
         self.update()
+
+    def show_view(self, view: View, *, by_token: bool) -> None:
+        """Show the newest seconds, the whole answer or the session, and follow what is new."""
+        self.switch.show_view(view, by_token=by_token)
+        self.plots.set_view(view, by_token=by_token)
 
     def want_map(self, wanted: bool) -> None:
         """Show the block map wherever there is room for it, or nowhere."""
@@ -94,6 +109,13 @@ class TelemetryPanel(QWidget):
         self.stages.refresh()
         self.block_map.refresh()
         save_picture(self, path, self._theme.color("surface"), self.tr("Telemetry panels"))
+
+    def _on_view_chosen(self, view: View, by_token: bool) -> None:
+        self.show_view(view, by_token=by_token)
+        self.view_chosen.emit(view, by_token)
+
+    def _on_answer_opened(self) -> None:
+        self._on_view_chosen("answer", self.switch.by_token)
 
     def _on_reading(self, instant: Instant | None) -> None:
         context = instant.context_tokens if instant else None

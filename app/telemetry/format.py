@@ -103,6 +103,27 @@ def percent(value: float | None) -> Quantity:
     return Quantity(three_digits(value), "%")
 
 
+def clock(seconds: float) -> str:
+    """A time since some start as on a stop watch: "0:07", "12:40", "1:02:00", "0:01.5"."""
+    tenths = round(seconds * 10)
+    minutes, rest = divmod(tenths, 600)
+    hours, minutes = divmod(minutes, 60)
+    head = f"{hours}:{minutes:02d}" if hours else f"{minutes}"
+    tail = f".{rest % 10}" if rest % 10 else ""
+    return f"{head}:{rest // 10:02d}{tail}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its largest unit: "45 s", "3 min", "2.5 h"."""
+    if seconds < 99.5:
+        return QCoreApplication.translate("Units", "%1 s").replace("%1", f"{seconds:.0f}")
+    if seconds < 99.5 * 60:
+        minutes = f"{seconds / 60:.0f}"
+        return QCoreApplication.translate("Units", "%1 min").replace("%1", minutes)
+    hours = three_digits(seconds / 3600)
+    return QCoreApplication.translate("Units", "%1 h").replace("%1", hours)
+
+
 def about_seconds(seconds: float) -> str:
     """A rough time left in words: "under 1 s", "about 5 s", "about 3 min"."""
     if seconds < 1:

@@ -22,9 +22,9 @@ def lane_px(theme: Theme) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LateToken:
-    """A token above the axis: when, and what is written beside it, the cause if there is room."""
+    """A token above the axis: where, and what is written beside it, the cause if there is room."""
 
-    t_s: float
+    place: float
     itl_ms: float
     label: str
     cause: str = ""
@@ -33,22 +33,25 @@ class LateToken:
 class ItlMarkers(PixelItem):
     """Draws what stands above the data; no label lies over another or over the TTFT's.
 
-    `ttft`: its time in seconds and its text, None before the first token. `taken_px`: room at
-    the right end of the marker lane that something else covers.
+    `ttfts`: where first tokens lie, with `ttft_text` on the only one. `taken_px`: room at the
+    right end of the marker lane that something else covers.
     """
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self.setZValue(10)
         self.theme = theme
-        self.ttft: tuple[float, str] | None = None
+        self.ttfts: tuple[float, ...] = ()
+        self.ttft_text = ""
         self.late: tuple[LateToken, ...] = ()
         self.taken_px = 0.0
 
     def draw(self, painter: QPainter, area: QRectF) -> None:
-        """The TTFT line with its label, then the late tokens around it."""
+        """The TTFT lines, the label of a single one, then the late tokens around it."""
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        pill = self._draw_ttft(painter, area, *self.ttft) if self.ttft else QRectF()
+        pill = QRectF()
+        for place in self.ttfts:
+            pill = self._draw_ttft(painter, area, place)
         if self.late:
             self._draw_late(painter, area, pill)
 
@@ -61,18 +64,20 @@ class ItlMarkers(PixelItem):
         fits_left = left.left() >= area.left()
         fits_right = right.right() <= area.right() - self.taken_px
         crowded = any(
-            right.left() - _TRIANGLE <= self.px(token.t_s, 0).x() <= right.right() + _TRIANGLE
+            right.left() - _TRIANGLE <= self.px(token.place, 0).x() <= right.right() + _TRIANGLE
             for token in self.late
         )
         return left if fits_left and (crowded or not fits_right) else right
 
-    def _draw_ttft(self, painter: QPainter, area: QRectF, t_s: float, text: str) -> QRectF:
-        x = self.px(t_s, 0).x()
+    def _draw_ttft(self, painter: QPainter, area: QRectF, place: float) -> QRectF:
+        x, text = self.px(place, 0).x(), self.ttft_text
         if not area.left() - 1 <= x <= area.right() + 1:
             return QRectF()
         color = self.theme.color("prefill")
         painter.setPen(make_pen(color, 1.5))
         painter.drawLine(QPointF(x, area.top()), QPointF(x, area.bottom()))
+        if not text:
+            return QRectF()
         font = self.theme.font(LABEL_PX, bold=True)
         metrics = QFontMetricsF(font)
         rect = self.pill_rect(x, area, metrics.horizontalAdvance(text) + 12, metrics.height() + 4)
@@ -104,7 +109,7 @@ class ItlMarkers(PixelItem):
         height = label_height(self.theme)
         seen: set[int] = set()
         for token in sorted(self.late, key=lambda t: -t.itl_ms):
-            x = self.px(token.t_s, 0).x()
+            x = self.px(token.place, 0).x()
             # Neighbours within a triangle's width are one mark: the latest of them.
             if not area.left() <= x <= area.right() or round(x / _TRIANGLE) in seen:
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor, QPainter
 
@@ -19,7 +18,7 @@ from app.telemetry.prefill_notice import PrefillNotice
 from app.telemetry.request_trace import RequestTrace
 from app.telemetry.scales import axis_top, covered
 from app.telemetry.series import Array
-from app.telemetry.telemetry_model import TelemetryModel
+from app.telemetry.timeline import Timeline
 from app.theme import Theme
 
 _NUM_TICKS = 4
@@ -33,7 +32,7 @@ _DOT_PX = 3.2
 
 
 class PercentileBand(PixelItem):
-    """From p50 to p95 over the time of the decode, behind the dots."""
+    """From p50 to p95 over the time of each decode, behind the dots: two corners a request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,14 +41,14 @@ class PercentileBand(PixelItem):
         self.color = QColor()
 
     def draw(self, painter: QPainter, area: QRectF) -> None:
-        """One rectangle, nothing before the second token."""
-        if len(self.x) == 2:
-            corner, other = self.px(self.x[0], self.y[0]), self.px(self.x[1], self.y[1])
+        """One rectangle a request, nothing before its second token."""
+        for i in range(0, len(self.x), 2):
+            corner, other = (self.px(self.x[j], self.y[j]) for j in (i, i + 1))
             painter.fillRect(QRectF(corner, other).normalized(), self.color)
 
 
 class ItlPlot(PlotPanel):
-    """Inter-token latency in ms over the seconds from Send."""
+    """Inter-token latency in ms over the time axis."""
 
     def __init__(self, theme: Theme) -> None:
         area = PlotArea(theme, _NUM_TICKS)
@@ -63,7 +62,7 @@ class ItlPlot(PlotPanel):
         self.header.set_legend(self._legend)
         area.setAccessibleName(self.tr("Plot of the inter-token latency"))
         self._top_ms = _EMPTY_TOP_MS
-        self._shown_request = ""
+        self._shown = ""
         self._band = PercentileBand()
         self._dots = Dots(_DOT_PX)
         self._markers = ItlMarkers(theme)
@@ -74,25 +73,25 @@ class ItlPlot(PlotPanel):
         area.resized.connect(self._apply_axis)
         self.set_theme(theme)
 
-    def refresh(self, model: TelemetryModel) -> None:
-        trace, now = model.selected, model.now_ns()
-        self._shade(trace, now)
-        self._say(trace, now)
-        x, itl = _latencies(trace)
-        self._choose_top(trace, itl)
-        ghost_x, ghost_itl = _latencies(self._ghost.trace)
-        # The lane above the axis is the markers', which are those of the present run.
-        self._ghost.set_course(ghost_x, np.minimum(ghost_itl, self._top_ms))
+    def refresh(self, timeline: Timeline) -> None:
+        self._mark_times(timeline)
+        self._say(timeline)
+        x, itl = _latencies(timeline)
+        self._choose_top(timeline, itl)
+        self._draw_ghost(timeline)
         late = itl > self._top_ms
-        self._curves = {"itl": (x, itl), "itl band": _band(trace), "ttft": _ttft(trace)}
+        self._curves = {"itl": (x, itl), "itl band": _bands(timeline), "ttft": _ttfts(timeline)}
         self._dots.set_data(x[~late], itl[~late])
         self._band.x, self._band.y = self._curves["itl band"]
         self._band.update()
-        self._markers.late = self._late_tokens(model, trace, np.flatnonzero(late))
-        self._markers.ttft = None
-        if trace and trace.ttft_s is not None:
-            text = self.tr("TTFT %1").replace("%1", milliseconds(trace.ttft_s * 1e3).text)
-            self._markers.ttft = (trace.ttft_s, text)
+        self._markers.late = tuple(
+            token for trace in timeline.traces for token in self._late_tokens(timeline, trace)
+        )
+        self._markers.ttfts = tuple(self._curves["ttft"][0].tolist())
+        self._markers.ttft_text = ""
+        if timeline.trace and timeline.trace.ttft_s is not None:
+            ttft = milliseconds(timeline.trace.ttft_s * 1e3).text
+            self._markers.ttft_text = self.tr("TTFT %1").replace("%1", ttft)
         self._markers.update()
 
     def set_theme(self, theme: Theme) -> None:
@@ -115,15 +114,23 @@ class ItlPlot(PlotPanel):
         self._markers.taken_px = right_px
         self._markers.update()
 
-    def _say(self, trace: RequestTrace | None, now_ns: int) -> None:
-        if trace is None:
+    def _draw_ghost(self, timeline: Timeline) -> None:
+        ghost = None if timeline.is_session else self._ghost.trace
+        t_s, itl = _own_latencies(ghost)
+        x = timeline.ghost_places(ghost, t_s) if ghost else t_s
+        # The lane above the axis is the markers', which are those of the present run.
+        self._ghost.set_course(x, np.minimum(itl, self._top_ms))
+
+    def _say(self, timeline: Timeline) -> None:
+        if not timeline.traces:
             self._notice.show_text(self.tr("Send a message to see the wait and the pace."))
             return
-        if trace.phase != "prefill":
+        trace, now_ns = timeline.trace, timeline.model.now_ns()
+        if trace is None or trace.phase != "prefill":
             self._notice.show_text("")
             return
         total = trace.tokens_total
-        end = trace.elapsed_s(now_ns)
+        end = timeline.place(trace, trace.elapsed_s(now_ns))
         if total is None:
             self._notice.show_text(self.tr("Reading the prompt"), 0.0, end)
             return
@@ -134,13 +141,15 @@ class ItlPlot(PlotPanel):
             text = f"{text}, {about_seconds(left)}"
         self._notice.show_text(text, trace.tokens_done / max(1, total), end)
 
-    def _choose_top(self, trace: RequestTrace | None, itl: Array) -> None:
-        request_id = trace.request_id if trace else ""
-        needed = max(covered(itl), covered(_latencies(self._ghost.trace)[1]))
+    def _choose_top(self, timeline: Timeline, itl: Array) -> None:
+        shown = timeline.trace.request_id if timeline.trace else timeline.unit
+        needed = covered(itl)
+        if not timeline.is_session:
+            needed = max(needed, covered(_own_latencies(self._ghost.trace)[1]))
         calm = _CALM[0] * self._top_ms <= needed <= _CALM[1] * self._top_ms
-        if not calm or request_id != self._shown_request:
+        if not calm or shown != self._shown:
             self._top_ms = axis_top(needed * _HEADROOM, _NUM_TICKS) if needed else _EMPTY_TOP_MS
-            self._shown_request = request_id
+            self._shown = shown
         self._apply_axis()
 
     def _apply_axis(self) -> None:
@@ -152,17 +161,14 @@ class ItlPlot(PlotPanel):
         unit = 1e3 if in_seconds else 1.0
         self.area.set_y_axis(self._top_ms, lane_px(self._theme), unit)
 
-    def _late_tokens(
-        self, model: TelemetryModel, trace: RequestTrace | None, rows: NDArray[np.intp]
-    ) -> tuple[LateToken, ...]:
-        if trace is None:
-            return ()
-        rows = rows + 1  # the first token has no latency
-        times, itl_ms = trace.tokens["t_s"][rows], trace.tokens["itl_ms"][rows]
-        causes = map(self._cause_text, model.late_causes(trace, rows))
+    def _late_tokens(self, timeline: Timeline, trace: RequestTrace) -> tuple[LateToken, ...]:
+        rows = np.flatnonzero(_own_latencies(trace)[1] > self._top_ms) + 1
+        places = timeline.places(trace, trace.tokens["t_s"][rows])
+        itl_ms = trace.tokens["itl_ms"][rows]
+        causes = map(self._cause_text, timeline.model.late_causes(trace, rows))
         return tuple(
-            LateToken(t_s, itl, milliseconds(itl).text, cause)
-            for t_s, itl, cause in zip(times.tolist(), itl_ms.tolist(), causes, strict=True)
+            LateToken(place, itl, milliseconds(itl).text, cause)
+            for place, itl, cause in zip(places.tolist(), itl_ms.tolist(), causes, strict=True)
         )
 
     def _cause_text(self, cause: LateCause | None) -> str:
@@ -179,21 +185,35 @@ class ItlPlot(PlotPanel):
                 return ""
 
 
-def _latencies(trace: RequestTrace | None) -> tuple[Array, Array]:
+def _own_latencies(trace: RequestTrace | None) -> tuple[Array, Array]:
+    """When each token of a request came, and how late; the first token has no latency."""
     if trace is None:
         return EMPTY, EMPTY
     return trace.tokens["t_s"][1:], trace.tokens["itl_ms"][1:]
 
 
-def _band(trace: RequestTrace | None) -> tuple[Array, Array]:
-    percentiles = trace.itl_percentiles(50, 95) if trace else None
-    if trace is None or percentiles is None:
-        return EMPTY, EMPTY
-    times = trace.tokens["t_s"]
-    return np.array([times[0], times[-1]]), np.array(percentiles)
+def _latencies(timeline: Timeline) -> tuple[Array, Array]:
+    """The same of all requests, in order of their places."""
+    own = [(trace, *_own_latencies(trace)) for trace in timeline.traces]
+    x = np.concatenate([EMPTY, *(timeline.places(trace, t_s) for trace, t_s, _ in own)])
+    itl = np.concatenate([EMPTY, *(itl_ms for *_, itl_ms in own)])
+    if not timeline.is_session:
+        return x, itl
+    order = np.argsort(x, kind="stable")
+    return x[order], itl[order]
 
 
-def _ttft(trace: RequestTrace | None) -> tuple[Array, Array]:
-    if trace is None or trace.ttft_s is None:
-        return EMPTY, EMPTY
-    return np.array([trace.ttft_s]), np.array([trace.ttft_s * 1e3])
+def _bands(timeline: Timeline) -> tuple[Array, Array]:
+    x: list[float] = []
+    y: list[float] = []
+    for trace in timeline.traces:
+        if percentiles := trace.itl_percentiles(50, 95):
+            x += timeline.places(trace, trace.tokens["t_s"][[0, -1]]).tolist()
+            y += percentiles
+    return np.array(x, np.float64), np.array(y, np.float64)
+
+
+def _ttfts(timeline: Timeline) -> tuple[Array, Array]:
+    ttfts = [(trace, trace.ttft_s) for trace in timeline.traces if trace.ttft_s is not None]
+    x = [timeline.place(trace, ttft_s) for trace, ttft_s in ttfts]
+    return np.array(x, np.float64), np.array([ttft_s * 1e3 for _, ttft_s in ttfts], np.float64)

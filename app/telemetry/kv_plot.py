@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter
 
@@ -12,16 +13,20 @@ from app.telemetry.labels import label_height
 from app.telemetry.pixel_items import Line, PixelItem, make_pen
 from app.telemetry.plot_area import PlotArea
 from app.telemetry.plot_header import LegendEntry, PlotHeader
-from app.telemetry.plot_panel import EMPTY, Curves, PlotPanel
+from app.telemetry.plot_panel import EMPTY, PlotPanel
 from app.telemetry.request_trace import RequestTrace
 from app.telemetry.scales import axis_top, thin_by_stride
+from app.telemetry.series import Array
 from app.telemetry.telemetry_model import TelemetryModel
+from app.telemetry.timeline import Timeline
 from app.theme import LABEL_PX, Theme
 
 _NUM_TICKS = 3
 # Above this many times what is allocated, the whole pool would leave the used part unreadable.
 _READABLE_RATIO = 8.0
 _FILL_ALPHA = 0.3
+Rows = NDArray[np.intp]
+_NO_ROWS: Rows = np.empty(0, dtype=np.intp)
 
 
 class ReservedLine(PixelItem):
@@ -60,7 +65,7 @@ class ReservedLine(PixelItem):
 
 
 class KvPlot(PlotPanel):
-    """KV-cache memory of the selected request over the seconds from Send."""
+    """KV-cache memory over the time axis; in a session, what all requests take together."""
 
     def __init__(self, theme: Theme) -> None:
         area = PlotArea(theme, _NUM_TICKS)
@@ -82,27 +87,29 @@ class KvPlot(PlotPanel):
         area.resized.connect(self._apply_axis)
         self.set_theme(theme)
 
-    def refresh(self, model: TelemetryModel) -> None:
-        trace, reserved = model.selected, model.kv_bytes_reserved
-        self._shade(trace, model.now_ns())
-        largest = max(_allocated(trace), _allocated(self._ghost.trace))
+    def refresh(self, timeline: Timeline) -> None:
+        model = timeline.model
+        reserved = model.kv_bytes_reserved
+        self._mark_times(timeline)
+        curves = {f"kv {c}": cache_course(timeline, c) for c in ("used", "allocated")}
+        largest = float(curves["kv allocated"][1].max(initial=_allocated(self._ghost.trace)))
         in_gb = _axis_bytes(largest, reserved) >= 1e9
-        self._name_unit(in_gb)
+        self._name_unit(in_gb, timeline.is_session)
         unit = 1e9 if in_gb else 1e6
         self._reserved.value = reserved / unit if reserved else None
         self._reserved.top = _axis_bytes(largest, reserved) / unit
         self._reserved.label = self._reserved_label(model, unit)
         self._apply_axis()
-        self._curves = self._scaled(trace, unit)
-        if trace and reserved:
-            x = np.array([0.0, max(trace.elapsed_s(model.now_ns()), 1e-3)])
-            self._curves["kv reserved"] = (x, np.full(2, reserved / unit))
+        self._curves = {name: self._thinned(*curve, unit) for name, curve in curves.items()}
+        if timeline.traces and reserved:
+            end = max(timeline.place(t, t.elapsed_s(model.now_ns())) for t in timeline.traces)
+            self._curves["kv reserved"] = (np.array([0.0, end]), np.full(2, reserved / unit))
         self._used.set_data(*self._curves["kv used"])
         self._allocated.set_data(*self._curves["kv allocated"])
         self._reserved.update()
-        ghost = self._ghost.trace
+        ghost = None if timeline.is_session else self._ghost.trace
         x, y = (ghost.kv["t_s"], ghost.kv["used"]) if ghost else (EMPTY, EMPTY)
-        self._ghost.set_course(x, y / unit)
+        self._ghost.set_course(timeline.ghost_places(ghost, x) if ghost else x, y / unit)
 
     def set_ghost(self, trace: RequestTrace | None) -> None:
         """Draw an earlier run behind the present one; None: no more."""
@@ -120,19 +127,18 @@ class KvPlot(PlotPanel):
             item.update()
         self._apply_axis()
 
-    def _scaled(self, trace: RequestTrace | None, unit: float) -> Curves:
-        curves: Curves = {}
-        for column in ("used", "allocated"):
-            x, y = (trace.kv["t_s"], trace.kv[column]) if trace else (EMPTY, EMPTY)
-            x, y = thin_by_stride(x, y, self.area.points_for(x) // 2)
-            curves[f"kv {column}"] = (x, y / unit)
-        return curves
+    def _thinned(self, x: Array, y: Array, corners: Rows, unit: float) -> tuple[Array, Array]:
+        x, y = thin_by_stride(x, y, self.area.points_for(x) // 2, corners)
+        return x, y / unit
 
-    def _name_unit(self, in_gb: bool) -> None:
-        if in_gb:
-            self.header.set_subtitle(self.tr("GB, memory this chat takes"), self.tr("GB"))
-        else:
-            self.header.set_subtitle(self.tr("MB, memory this chat takes"), self.tr("MB"))
+    def _name_unit(self, in_gb: bool, of_all: bool) -> None:
+        unit = self.tr("GB") if in_gb else self.tr("MB")
+        whole = (
+            self.tr("%1, memory all answers take")
+            if of_all
+            else self.tr("%1, memory this chat takes")
+        )
+        self.header.set_subtitle(whole.replace("%1", unit), unit)
 
     def _reserved_label(self, model: TelemetryModel, unit: float) -> str:
         if model.kv_bytes_reserved is None:
@@ -145,6 +151,36 @@ class KvPlot(PlotPanel):
 
     def _apply_axis(self) -> None:
         self.area.set_y_axis(self._reserved.top, _lane_px(self._theme))
+
+
+Course = tuple[Array, Array, Rows]
+
+
+def cache_course(timeline: Timeline, column: str) -> Course:
+    """Places and bytes of a column of the requests' cache, summed up where several ran.
+
+    Then the rows of the line's corners, where a request took its first bytes or gave all back.
+    """
+    trace = timeline.trace
+    if trace is not None:
+        return timeline.places(trace, trace.kv["t_s"]), trace.kv[column], _NO_ROWS
+    places, changes, corners = [EMPTY], [EMPTY], [np.empty(0, dtype=bool)]
+    for each in timeline.traces:
+        t_s, taken = each.kv["t_s"], each.kv[column]
+        if not len(t_s):
+            continue
+        # Points before the first and after the last value, so that it stands on the floor.
+        end_s = t_s[-1] if each.end_s is None else each.end_s
+        left = taken[-1] if each.end_s is None else 0.0
+        t_s = np.concatenate((t_s[:1], t_s, [end_s, end_s]))
+        taken = np.concatenate(([0.0], taken, [taken[-1], left]))
+        places.append(timeline.places(each, t_s))
+        changes.append(np.diff(taken, prepend=0.0))
+        corners.append(np.isin(np.arange(len(t_s)), (0, 1, len(t_s) - 2, len(t_s) - 1)))
+    x, change = np.concatenate(places), np.concatenate(changes)
+    order = np.argsort(x, kind="stable")
+    rows = np.flatnonzero(np.concatenate(corners)[order])
+    return x[order], np.cumsum(change[order]), rows
 
 
 def _lane_px(theme: Theme) -> float:

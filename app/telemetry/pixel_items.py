@@ -14,11 +14,12 @@ import numpy as np
 import pyqtgraph as pg
 from pyqtgraph.Qt import internals
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPen, QPixmap, QPolygonF, QTransform
+from PySide6.QtGui import QBrush, QColor, QPainter, QPen, QPixmap, QPolygonF, QTransform
 
 from app.telemetry.series import Array
 
-PREFILL_SHADE = 0.17  # opacity
+PREFILL_SHADE, GAP_HATCH = 0.17, 0.5  # opacity
+_MIN_GAP_PX = 3.0
 _MOST_DOTS = 4_000  # from here on one a pixel is drawn
 _NEAR = 4  # px: a dot this far outside still shows
 
@@ -28,6 +29,9 @@ def make_pen(color: QColor, width: float, style: Qt.PenStyle = Qt.PenStyle.Solid
     pen = QPen(color, width, style)
     pen.setCapStyle(Qt.PenCapStyle.FlatCap)
     return pen
+
+
+Spans = Sequence[tuple[float, float]]
 
 
 class PixelItem(pg.GraphicsObject):  # type: ignore[misc]
@@ -73,26 +77,39 @@ class PixelItem(pg.GraphicsObject):  # type: ignore[misc]
 
 
 class Backdrop(PixelItem):
-    """Behind the data: the prefill's shade, then horizontal grid lines."""
+    """Behind the data: the prefills' shade, horizontal grid lines, a hatch over idle gaps."""
 
     def __init__(self) -> None:
         super().__init__()
         self.setZValue(-10)
-        self.shade: tuple[float, float] | None = None
+        self.shades: Spans = ()
+        self.gaps: Spans = ()
         self.grid: Sequence[float] = ()
         self.shade_color = QColor()
+        self.gap_color = QColor()
         self.grid_color = QColor()
 
+    def set_times(self, shades: Spans, gaps: Spans) -> None:
+        """From where to where prompts were read, and idle times left out."""
+        if (shades, gaps) != (self.shades, self.gaps):
+            self.shades, self.gaps = shades, gaps
+            self.update()
+
     def draw(self, painter: QPainter, area: QRectF) -> None:
-        """The shade over the full height, one line a tick."""
-        if self.shade:
-            left, right = (self.px(x, 0).x() for x in self.shade)
-            shade = QRectF(left, area.top(), right - left, area.height())
-            painter.fillRect(shade.toRect(), self.shade_color)
+        """The shades over the full height, one line a tick, the hatches."""
+        for span in self.shades:
+            painter.fillRect(self._column(span, area, 1.0).toRect(), self.shade_color)
+        for span in self.gaps:
+            hatch = QBrush(self.gap_color, Qt.BrushStyle.BDiagPattern)
+            painter.fillRect(self._column(span, area, _MIN_GAP_PX), hatch)
         painter.setPen(make_pen(self.grid_color, 1))
         for y in self.grid:
             line = round(self.px(0, y).y()) + 0.5
             painter.drawLine(QPointF(area.left(), line), QPointF(area.right(), line))
+
+    def _column(self, span: tuple[float, float], area: QRectF, least_px: float) -> QRectF:
+        left, right = (self.px(x, 0).x() for x in span)
+        return QRectF(left, area.top(), max(right - left, least_px), area.height())
 
 
 def one_a_pixel(x: Array, y: Array, area: QRectF) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ from PySide6.QtCore import QEvent, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QKeyEvent, QMouseEvent, QPaintEvent
 
 from app.telemetry.own_cost import OWN_COST
-from app.telemetry.pixel_items import PREFILL_SHADE, Backdrop, make_pen
+from app.telemetry.pixel_items import GAP_HATCH, PREFILL_SHADE, Backdrop, make_pen
 from app.telemetry.scales import tick_labels, ticks
 from app.telemetry.series import Array
 from app.theme import LABEL_PX, Theme
@@ -29,12 +29,14 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
     Signals:
         panned(): the person moved or zoomed the time axis.
         resized(): the plot area has another size.
-        pointed(float | None): the mouse is at this time in seconds, or has left the plot.
+        pointed(float | None): the mouse is at this place of the axis, or has left the plot.
+        opened(float): this place was double-clicked.
     """
 
     panned = Signal()
     resized = Signal()
     pointed = Signal(object)
+    opened = Signal(float)
 
     def __init__(self, theme: Theme, num_ticks: int) -> None:
         super().__init__()
@@ -70,6 +72,7 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
         self._axis.setTickFont(theme.font(LABEL_PX))
         self._axis.setWidth(axis_width(theme))
         self.backdrop.grid_color = theme.color("line")
+        self.backdrop.gap_color = theme.color("faint", GAP_HATCH)
         self.backdrop.shade_color = theme.color("prefill", PREFILL_SHADE)
         self.backdrop.update()
 
@@ -106,11 +109,8 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
         share = (x[-1] - x[0]) / max(end - start, MIN_SPAN_S)
         return max(64, int(self.view_box.width() * share) // 2)
 
-    def set_shade(self, shade: tuple[float, float] | None) -> None:
-        """Shade the prefill from start to end in seconds, None for no shade."""
-        if shade != self.backdrop.shade:
-            self.backdrop.shade = shade
-            self.backdrop.update()
+    def _place(self, event: QMouseEvent) -> float:
+        return float(self.view_box.mapSceneToView(event.position()).x())
 
     # Qt overrides
 
@@ -121,8 +121,11 @@ class PlotArea(pg.PlotWidget):  # type: ignore[misc]
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         super().mouseMoveEvent(event)
         within = self.data_rect().contains(event.position())
-        place = self.view_box.mapSceneToView(event.position())
-        self.pointed.emit(float(place.x()) if within else None)
+        self.pointed.emit(self._place(event) if within else None)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        if self.data_rect().contains(event.position()):
+            self.opened.emit(self._place(event))
 
     def leaveEvent(self, event: QEvent) -> None:
         super().leaveEvent(event)

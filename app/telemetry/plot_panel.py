@@ -7,9 +7,8 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.telemetry.plot_area import PlotArea
 from app.telemetry.plot_header import PlotHeader
-from app.telemetry.request_trace import RequestTrace
 from app.telemetry.series import Array
-from app.telemetry.telemetry_model import TelemetryModel
+from app.telemetry.timeline import Timeline
 from app.theme import Theme
 
 Curves = dict[str, tuple[Array, Array]]
@@ -31,12 +30,12 @@ class PlotPanel(QWidget):
         column.addWidget(header)
         column.addWidget(area, 1)
 
-    def refresh(self, model: TelemetryModel) -> None:
-        """Draw the model's selected request."""
+    def refresh(self, timeline: Timeline) -> None:
+        """Draw this timeline's requests."""
         raise NotImplementedError
 
     def curves(self) -> Curves:
-        """What is plotted now: name -> (x in s, y in the plot's unit), shape [n] each."""
+        """What is plotted now: name -> (place on the axis, y in the plot's unit), [n] each."""
         return dict(self._curves)
 
     def set_theme(self, theme: Theme) -> None:
@@ -45,9 +44,7 @@ class PlotPanel(QWidget):
         self.header.set_theme(theme)
         self.area.set_theme(theme)
 
-    def _shade(self, trace: RequestTrace | None, now_ns: int) -> None:
-        if trace is None:
-            self.area.set_shade(None)
-            return
-        end = trace.ttft_s if trace.ttft_s is not None else trace.elapsed_s(now_ns)
-        self.area.set_shade((trace.prefill_start_s, end))
+    def _mark_times(self, timeline: Timeline) -> None:
+        """Shade the prefills and hatch what was left out."""
+        gaps = [(gap.start, gap.end) for gap in timeline.scale.gaps]
+        self.area.backdrop.set_times(timeline.prefills(), gaps)

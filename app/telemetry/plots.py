@@ -1,4 +1,4 @@
-"""The three live plots on one linked time axis, redrawn only when it can be seen and is new."""
+"""The three plots on one linked time axis, redrawn only when they can be seen and are new."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from app.telemetry.own_cost import OWN_COST
 from app.telemetry.plot_area import RIGHT_MARGIN
 from app.telemetry.plot_panel import Curves, PlotPanel
 from app.telemetry.request_trace import RequestTrace
-from app.telemetry.scales import time_range_s
 from app.telemetry.telemetry_model import TelemetryModel
 from app.telemetry.time_axis import TimeAxis
+from app.telemetry.timeline import Timeline, Unit, View, make_timeline
+from app.telemetry.token_keys import token_for
 from app.telemetry.utilization_plot import UtilizationPlot
 from app.theme import LABEL_PX, Theme
 
@@ -29,28 +30,36 @@ _HEIGHTS = (42, 29, 29)
 
 
 class TelemetryPlots(QWidget):
-    """Latency, cache and utilization of the selected request, one above the other.
+    """Latency, cache and utilization, one above the other: of an answer or of the session.
 
     Follows the newest data until the person pans or zooms; then a button leads back. The mouse
     reads a moment in all of them; with the focus left and right go from token to token, Home and
-    End to the first and the last, Esc puts the reading away.
+    End to the first and the last, Esc puts the reading away. In the session a double-click or
+    Enter opens the answer that is read.
 
     Signals:
-        time_range_changed(float start_s, float end_s): what the plots show now.
+        time_range_changed(float start, float end): what of the axis the plots show now.
+        timeline_changed(Timeline): what they show on it.
         following_changed(bool)
         reading_changed(Instant | None): the crosshair is at this moment, or away.
+        answer_opened(): of the session the selected answer is to be shown.
     """
 
     time_range_changed = Signal(float, float)
+    timeline_changed = Signal(object)
     following_changed = Signal(bool)
     reading_changed = Signal(object)
+    answer_opened = Signal()
 
     def __init__(self, theme: Theme, model: TelemetryModel) -> None:
         super().__init__()
         self._model = model
         self._following = True
+        self._view: View = "answer"
+        self._by_token = False
+        self._timeline = make_timeline(model, self._view, by_token=False)
         self._last_redraw_ns = 0
-        self._shown_request: str | None = None
+        self._shown: tuple[str | None, Unit] = (None, "seconds")
         self._ghost: RequestTrace | None = None
         self.itl = ItlPlot(theme)
         self.kv = KvPlot(theme)
@@ -63,6 +72,7 @@ class TelemetryPlots(QWidget):
         self._follow_button.clicked.connect(self.follow)
         self._follow_button.hide()
         self._instant: Instant | None = None
+        self._read_trace: RequestTrace | None = None
         self._by_keys = False
         self._crosshair = Crosshair(theme, self, [panel.area for panel in self._panels])
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -73,16 +83,17 @@ class TelemetryPlots(QWidget):
             panel.area.view_box.setXLink(None if panel is self.itl else self.itl.area.view_box)
             panel.area.panned.connect(self._on_panned)
             panel.area.pointed.connect(self._on_pointed)
+            panel.area.opened.connect(self._on_opened)
         self.itl.area.view_box.sigXRangeChanged.connect(self._on_range)
         model.changed.connect(self.schedule)
         self._crosshair.raise_()
         self.set_theme(theme)
-        self._set_range(0.0, time_range_s(0.0))
+        self._set_range(*self._timeline.range(self._view, None))
 
     # --- what others call -----------------------------------------------------------------
 
     def curves(self) -> Curves:
-        """Everything plotted now: name -> (x in s from Send, y in the plot's unit).
+        """Everything plotted now: name -> (place on the axis, y in the plot's unit).
 
         Names: itl, itl band, ttft, kv used, kv allocated, kv reserved, device, mfu, mbu. A
         device without a utilization reading has no curve.
@@ -95,8 +106,13 @@ class TelemetryPlots(QWidget):
         return self._following
 
     @property
+    def timeline(self) -> Timeline:
+        """What is drawn, as of the last redraw."""
+        return self._timeline
+
+    @property
     def time_range(self) -> tuple[float, float]:
-        """Start and end of the time axis in seconds from Send."""
+        """From where to where the axis goes, in its unit."""
         start, end = self.itl.area.view_box.viewRange()[0]
         return float(start), float(end)
 
@@ -105,28 +121,41 @@ class TelemetryPlots(QWidget):
         """Names and figures of the moment under the crosshair, empty without one."""
         return self._crosshair.rows
 
-    def read(self, t_s: float | None) -> None:
-        """Put the crosshair on a moment, in seconds from Send; None takes it away."""
-        trace = self._model.selected
-        self._instant = None
-        if trace is not None and t_s is not None and t_s >= 0.0:
-            self._instant = self._model.instant(trace, t_s)
-        self._show_reading()
-        self.reading_changed.emit(self._instant)
+    def set_view(self, view: View, *, by_token: bool) -> None:
+        """Show the newest seconds, the whole answer or the session, and follow what is new."""
+        self._view, self._by_token = view, by_token
+        self.follow()
 
-    def read_token(self, row: int) -> None:
-        """Put the crosshair on a token of the selected request, moving the time axis there."""
-        trace = self._model.selected
+    def read(self, t_s: float | None, trace: RequestTrace | None = None) -> None:
+        """Put the crosshair on a moment, in seconds from Send; None takes it away.
+
+        `trace`: the request, the selected one if None.
+        """
+        trace = trace or self._model.selected
+        self._instant, self._read_trace = None, None
+        if trace is not None and t_s is not None and t_s >= 0.0:
+            self._instant, self._read_trace = self._model.instant(trace, t_s), trace
+        self._show_reading()
+        is_selected = self._read_trace is self._model.selected
+        self.reading_changed.emit(self._instant if is_selected else None)
+
+    def read_token(self, row: int, trace: RequestTrace | None = None) -> None:
+        """Put the crosshair on a token of a request, the selected one if None.
+
+        The time axis moves there.
+        """
+        trace = trace or self._model.selected
         if trace is None or not 0 <= row < len(trace.tokens):
             return
         t_s = float(trace.tokens["t_s"][row])
+        place = self._timeline.place(trace, t_s)
         start, end = self.time_range
-        if not start <= t_s <= end:
+        if not start <= place <= end:
             self._set_following(False)
-            left = max(0.0, t_s - (end - start) / 2)
+            left = max(0.0, place - (end - start) / 2)
             self._set_range(left, left + end - start)
             self.schedule()
-        self.read(t_s)
+        self.read(t_s, trace)
 
     def follow(self) -> None:
         """Go back to following the newest data."""
@@ -153,17 +182,20 @@ class TelemetryPlots(QWidget):
         """Draw the model as it is now."""
         self._timer.stop()
         self._last_redraw_ns = time.perf_counter_ns()
+        self._timeline = make_timeline(self._model, self._view, by_token=self._by_token)
         trace = self._model.selected
-        request_id = trace.request_id if trace else None
-        if request_id != self._shown_request:
-            self._shown_request = request_id
+        shown = (trace.request_id if trace else None, self._timeline.unit)
+        if shown != self._shown:
+            self._shown = shown
             self._set_following(True)
             self._instant = None
+        self.time_axis.set_scale(self._timeline.scale, self._timeline.unit)
         if self._following:
-            self._set_range(0.0, self._follow_end_s())
+            self._set_range(*self._timeline.range(self._view, self._ghost))
         for panel in self._panels:
-            panel.refresh(self._model)
-        self.read(self._instant.t_s if self._instant else None)
+            panel.refresh(self._timeline)
+        self.timeline_changed.emit(self._timeline)
+        self.read(self._instant.t_s if self._instant else None, self._read_trace)
 
     def set_theme(self, theme: Theme) -> None:
         """Take another colour set or scale."""
@@ -179,14 +211,6 @@ class TelemetryPlots(QWidget):
         self._place_button()
 
     # --- following ------------------------------------------------------------------------
-
-    def _follow_end_s(self) -> float:
-        trace, now = self._model.selected, self._model.now_ns()
-        if trace is None:
-            return time_range_s(0.0)
-        end_s = trace.elapsed_s(now) + (trace.seconds_left(now) or 0.0)
-        # Room for the prefill that is still to come: the axis then holds still until it is over.
-        return time_range_s(max(end_s, self._ghost.last_s if self._ghost else 0.0))
 
     def _set_range(self, start_s: float, end_s: float) -> None:
         if self.time_range != (start_s, end_s):
@@ -211,39 +235,34 @@ class TelemetryPlots(QWidget):
 
     # --- reading --------------------------------------------------------------------------
 
-    def _on_pointed(self, t_s: float | None) -> None:
+    def _on_pointed(self, place: float | None) -> None:
         # Leaving with the mouse does not take away what the keys are reading.
-        if t_s is not None or not self._by_keys:
-            self._by_keys = False
-            self.read(t_s)
+        if place is None and self._by_keys:
+            return
+        self._by_keys = False
+        found = None if place is None else self._timeline.at(place)
+        if found is None:
+            self.read(None)
+        else:
+            trace, t_s = found
+            self.read(t_s, trace)
+
+    def _on_opened(self, place: float) -> None:
+        if self._timeline.is_session and (found := self._timeline.at(place)):
+            self._open(found[0])
+
+    def _open(self, trace: RequestTrace) -> None:
+        self._model.select(trace.request_id)
+        self.answer_opened.emit()
 
     def _show_reading(self) -> None:
-        if self._instant is None:
+        if self._instant is None or self._read_trace is None:
             self._crosshair.clear()
             self.setAccessibleDescription("")
             return
-        rows = readout(self._instant, self._model.on_gpu)
-        self._crosshair.show_at(self._instant.t_s, rows)
+        rows = readout(self._instant, self._read_trace, self._timeline)
+        self._crosshair.show_at(self._timeline.place(self._read_trace, self._instant.t_s), rows)
         self.setAccessibleDescription(", ".join(f"{name} {figure}" for name, figure in rows))
-
-    def _token_for(self, key: int) -> int | None:
-        """The row of the token that a key leads to, the newest at the start; None for none."""
-        trace = self._model.selected
-        last = len(trace.tokens) - 1 if trace else -1
-        if last < 0:
-            return None
-        now = self._instant.token - 1 if self._instant and self._instant.token else None
-        match key:
-            case Qt.Key.Key_Home:
-                return 0
-            case Qt.Key.Key_Left if now is not None:
-                return max(0, now - 1)
-            case Qt.Key.Key_Right if now is not None:
-                return min(last, now + 1)
-            case Qt.Key.Key_Left | Qt.Key.Key_Right | Qt.Key.Key_End:
-                return last
-            case _:
-                return None
 
     # --- form -----------------------------------------------------------------------------
 
@@ -265,10 +284,14 @@ class TelemetryPlots(QWidget):
         self.itl.keep_free(0.0 if self._following else button.width() + 6.0)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        row = self._token_for(event.key())
-        if row is not None:
+        row = self._instant.token - 1 if self._instant and self._instant.token else None
+        found = token_for(event.key(), self._timeline, self._read_trace, row)
+        opens = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+        if found is not None:
             self._by_keys = True
-            self.read_token(row)
+            self.read_token(found[1], found[0])
+        elif opens and self._timeline.is_session and self._read_trace is not None:
+            self._open(self._read_trace)
         elif event.key() == Qt.Key.Key_Escape and self._instant is not None:
             self.read(None)
         else:

@@ -113,6 +113,13 @@ class RequestTrace:
         return (self.queue_ms or 0.0) / 1e3
 
     @property
+    def chunk_ends_s(self) -> list[float]:
+        """When each chunk of the prompt but the last was in the cache."""
+        before = len(self.kv) - len(self.tokens) - (self.prefill_ms is not None)
+        ends: list[float] = self.kv["t_s"][1 : max(1, before - 1)].tolist()
+        return ends
+
+    @property
     def last_s(self) -> float:
         """The time of the newest fact."""
         if self.end_s is not None:

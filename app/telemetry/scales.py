@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.telemetry.series import Array
+
+_NO_ROWS = np.empty(0, dtype=np.intp)
 
 # The time axis grows in these steps, so that the picture holds still between them.
 _TIME_RANGES_S = (1.2, 3.0, 6.0, 12.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3000.0, 6000.0)
 _TIME_HEADROOM = 1.03
+_TOKEN_FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+_CLOCK_STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
 _TICK_FACTORS = (1.0, 2.0, 2.5, 4.0, 5.0, 10.0)
 
 
@@ -24,6 +29,13 @@ def time_range_s(elapsed_s: float) -> float:
     return math.ceil(needed / hour) * hour
 
 
+def token_range(tokens: float) -> float:
+    """The end of an axis that holds so many tokens with a little room, from a fixed ladder."""
+    needed = max(64.0, tokens * _TIME_HEADROOM)
+    power = 10.0 ** math.floor(math.log10(needed))
+    return next(f * power for f in _TOKEN_FACTORS if f * power >= needed)
+
+
 def tick_step(span: float, max_ticks: int) -> float:
     """The smallest step of the form 1, 2, 2.5, 4, 5 x 10^n that gives at most `max_ticks` steps."""
     if span <= 0:
@@ -31,6 +43,16 @@ def tick_step(span: float, max_ticks: int) -> float:
     raw = span / max(1, max_ticks)
     power = 10.0 ** math.floor(math.log10(raw))
     return next(f * power for f in _TICK_FACTORS if f * power >= raw * (1 - 1e-9))
+
+
+def clock_step(span_s: float, max_ticks: int) -> float:
+    """The smallest step that a clock counts in, which gives at most `max_ticks` steps."""
+    raw = span_s / max(1, max_ticks)
+    for step in _CLOCK_STEPS_S:
+        if step >= raw:
+            return step
+    hour = 3600.0
+    return math.ceil(raw / hour) * hour
 
 
 def ticks(low: float, high: float, max_ticks: int) -> list[float]:
@@ -67,24 +89,35 @@ def covered(values: Array, point: float = 99.0) -> float:
     return float(np.percentile(values, point, method="lower")) if len(values) else 0.0
 
 
-def thin_by_mean(x: Array, y: Array, bins: int) -> tuple[Array, Array]:
-    """At most `bins` points of a line, each the mean of the neighbours it stands for.
+def thin_by_mean(
+    x: Array, y: Array, bins: int, keep: NDArray[np.bool_] | None = None
+) -> tuple[Array, Array]:
+    """About `bins` points of a line, each the mean of the neighbours it stands for.
 
-    A line with more points than pixels costs time and shows no more.
+    Those of `keep` [n] come on top and stay as they are. A line with more points than pixels
+    costs time and shows no more.
     """
-    if len(x) <= bins:
+    kept = np.flatnonzero(keep) if keep is not None else _NO_ROWS
+    if len(x) - len(kept) <= bins:
         return x, y
-    starts = np.linspace(0, len(x), bins, endpoint=False).astype(np.intp)
+    starts = np.linspace(0, len(x), max(1, bins), endpoint=False).astype(np.intp)
+    starts = np.unique(np.concatenate((starts, kept, kept[kept + 1 < len(x)] + 1)))
     sizes = np.diff(np.append(starts, len(x)))
     return np.add.reduceat(x, starts) / sizes, np.add.reduceat(y, starts) / sizes
 
 
-def thin_by_stride(x: Array, y: Array, points: int) -> tuple[Array, Array]:
-    """About `points` points of a smooth line, first and last among them, values untouched."""
+def thin_by_stride(
+    x: Array, y: Array, points: int, keep: NDArray[np.intp] | None = None
+) -> tuple[Array, Array]:
+    """About `points` points of a smooth line, first and last among them, values untouched.
+
+    The rows of `keep` are among them too.
+    """
     if len(x) <= points:
         return x, y
-    keep = np.unique(np.linspace(0, len(x) - 1, points).round().astype(np.intp))
-    return x[keep], y[keep]
+    rows = np.linspace(0, len(x) - 1, points).round().astype(np.intp)
+    rows = np.unique(np.concatenate((rows, keep if keep is not None else _NO_ROWS)))
+    return x[rows], y[rows]
 
 
 def thin_steps(x: Array, y: Array, steps: int) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ from app.telemetry.late_causes import LateCause, Rows, late_causes
 from app.telemetry.request_trace import RequestTrace, RunPhase
 from app.telemetry.series import Array, Series
 from app.telemetry.stages_sums import AnswerStages, StageLog
+from app.telemetry.step_line import StepLine, session_line, step_line
 from app.telemetry.step_points import COLUMNS, StepPoints, newest_points
 from engine.events import (
     BlockMap,
@@ -41,16 +42,12 @@ STAMP_SLACK_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class StepWindow:
-    """Points of steps within a request: utilization in % and its times in seconds from Send.
+class LoadSpan:
+    """When a model was loaded: seconds since the session began; the warm-up comes last."""
 
-    The first `num_prefill` points belong to the prefill.
-    """
-
-    t_s: Array
-    mfu_pct: Array
-    mbu_pct: Array
-    num_prefill: int = 0
+    start_s: float
+    warmup_s: float
+    end_s: float
 
 
 class TelemetryModel(QObject):
@@ -79,6 +76,7 @@ class TelemetryModel(QObject):
         self._blocks: BlockMap | None = None
         self._steps = Series(*COLUMNS)
         self._stages = StageLog()
+        self._loads: list[LoadSpan] = []
         self._first_comparable = 0  # row of the first step measured against the present roofs
         self._samples = Series(*SAMPLE_COLUMNS)
         self._announce = QTimer(self, interval=COALESCE_MS, singleShot=True)
@@ -124,7 +122,7 @@ class TelemetryModel(QObject):
         )
         trace = self._selected
         # A reading describes the time before it, so the first one after the end still counts.
-        if trace and (trace.end_s is None or (before or 0.0) < self._origin_s(trace) + trace.end_s):
+        if trace and (trace.end_s is None or (before or 0.0) < self.origin_s(trace) + trace.end_s):
             self._touch()
 
     def request_painted(self, request_id: str, index: int, t_ns: int) -> None:
@@ -148,6 +146,7 @@ class TelemetryModel(QObject):
         """Forget everything, to be told another session or this one again."""
         self._traces.clear()
         self._loaded = self._blocks = None
+        self._loads.clear()
         self._steps, self._first_comparable = Series(*COLUMNS), 0
         self._stages = StageLog()
         self._samples = Series(*SAMPLE_COLUMNS)
@@ -192,6 +191,11 @@ class TelemetryModel(QObject):
         return self._loaded
 
     @property
+    def loads(self) -> tuple[LoadSpan, ...]:
+        """When models were loaded, as far as it is known."""
+        return tuple(self._loads)
+
+    @property
     def blocks(self) -> BlockMap | None:
         """Who has which block of the loaded model's pool."""
         return self._blocks
@@ -211,39 +215,33 @@ class TelemetryModel(QObject):
             return None
         return self._selected.elapsed_s(self._clock())
 
+    def origin_s(self, trace: RequestTrace) -> float:
+        """When the request was sent, in seconds since the session began."""
+        return (trace.t_send_ns - self._t0_ns) / 1e9
+
+    def span_s(self, trace: RequestTrace) -> tuple[float, float]:
+        """From Send to the end, or to now, in seconds since the session began."""
+        start = self.origin_s(trace)
+        return start, start + trace.elapsed_s(self._clock())
+
     def concurrent(self, trace: RequestTrace) -> list[RequestTrace]:
         """Other requests that ran at some time while `trace` did."""
-        now = self._clock()
-
-        def span(t: RequestTrace) -> tuple[float, float]:
-            start = self._origin_s(t)
-            return start, start + t.elapsed_s(now)
-
-        start, end = span(trace)
+        start, end = self.span_s(trace)
         others = (t for t in self._traces.values() if t is not trace)
-        return [t for t in others if span(t)[0] < end and span(t)[1] > start]
+        return [t for t in others if self.span_s(t)[0] < end and self.span_s(t)[1] > start]
 
-    def steps_of(self, trace: RequestTrace) -> StepWindow:
-        """MFU and MBU of the engine's steps while the request ran.
-
-        A prefill step is long enough to be seen as such: it has a point at its start and one at
-        its end. A decode step has the one at its end.
-        """
+    def steps_of(self, trace: RequestTrace) -> StepLine:
+        """MFU and MBU of the engine's steps while the request ran, in seconds from its Send."""
         rows = self._window(self._steps["t_s"], trace)
-        t_s = self._steps["t_s"][rows] - self._origin_s(trace)
-        starts = np.maximum(t_s - self._steps["step_s"][rows], 0.0)
-        times = np.column_stack((starts, t_s)).ravel()
-        is_prefill = self._steps["is_prefill"][rows] > 0
-        keep = np.column_stack((is_prefill, np.ones(len(t_s), dtype=bool))).ravel()
-        mfu, mbu = (np.repeat(self._steps[name][rows], 2)[keep] for name in ("mfu", "mbu"))
-        known = ~(np.isnan(mfu) & np.isnan(mbu))
-        decoding = np.flatnonzero(~np.repeat(is_prefill, 2)[keep][known])
-        num_prefill = int(decoding[0]) if len(decoding) else int(known.sum())
-        return StepWindow(times[keep][known], mfu[known], mbu[known], num_prefill)
+        return step_line(self._steps, rows, self.origin_s(trace))
+
+    def session_steps(self) -> StepLine:
+        """MFU and MBU of every step, in seconds since the session began; 0 where none ran."""
+        return session_line(self._steps)
 
     def stages_of(self, trace: RequestTrace) -> AnswerStages:
         """Where the time of the engine's steps went that computed the request."""
-        origin = self._origin_s(trace)
+        origin = self.origin_s(trace)
         end = np.inf if trace.end_s is None else origin + trace.end_s + STAMP_SLACK_S
         return self._stages.of(trace.request_id, origin + trace.prefill_start_s, end)
 
@@ -258,19 +256,21 @@ class TelemetryModel(QObject):
 
         Each reading holds for the time since the one before it, for that is what it measured.
         """
-        times = self._samples["t_s"] - self._origin_s(trace)
-        values = self._samples["gpu_pct" if trace.on_gpu else "cpu_pct"]
-        known = ~np.isnan(values)
-        times, values = times[known], values[known]
-        starts = np.concatenate(([0.0], times[:-1]))
-        end = trace.elapsed_s(self._clock())
+        starts, times, values = self._device_samples(trace.on_gpu)
+        origin, end = self.origin_s(trace), trace.elapsed_s(self._clock())
+        starts, times = starts - origin, times - origin
         within = (times > 0) & (starts < end)
         x = np.column_stack((starts[within], times[within])).ravel().clip(0.0, end)
         return x, np.repeat(values[within], 2)
 
+    def session_device(self) -> tuple[Array, Array]:
+        """The same of every sample, in seconds since the session began."""
+        starts, times, values = self._device_samples(self.on_gpu)
+        return np.column_stack((np.maximum(starts, 0.0), times)).ravel(), np.repeat(values, 2)
+
     def instant(self, trace: RequestTrace, t_s: float) -> Instant:
         """Everything known of the moment `t_s` seconds after the request's Send."""
-        return instant_at(trace, t_s, self._steps, self._samples, self._origin_s(trace))
+        return instant_at(trace, t_s, self._steps, self._samples, self.origin_s(trace))
 
     def device_is_silent(self, trace: RequestTrace) -> bool:
         """Whether the sensors answer, but have no utilization for the request's device."""
@@ -309,6 +309,17 @@ class TelemetryModel(QObject):
         if self._loaded is None or loaded.roofs != self._loaded.roofs:
             self._first_comparable = len(self._steps)
         self._loaded, self._blocks = loaded, loaded.blocks
+        if loaded.blocks is not None:
+            end_s = (loaded.blocks.t_ns - self._t0_ns) / 1e9
+            warmup_s = end_s - loaded.warmup_s
+            self._loads.append(LoadSpan(warmup_s - loaded.load_s, warmup_s, end_s))
+
+    def _device_samples(self, on_gpu: bool) -> tuple[Array, Array, Array]:
+        """Start, end and value of each known reading of the device's utilization."""
+        times, values = self._samples["t_s"], self._samples["gpu_pct" if on_gpu else "cpu_pct"]
+        known = ~np.isnan(values)
+        times, values = times[known], values[known]
+        return np.concatenate(([-np.inf], times))[: len(times)], times, values
 
     def _note_blocks(self, blocks: BlockMap) -> None:
         self._blocks = blocks
@@ -333,11 +344,8 @@ class TelemetryModel(QObject):
             step.bytes,
         )
 
-    def _origin_s(self, trace: RequestTrace) -> float:
-        return (trace.t_send_ns - self._t0_ns) / 1e9
-
     def _window(self, times: Array, trace: RequestTrace) -> slice:
-        origin = self._origin_s(trace)
+        origin = self.origin_s(trace)
         end = np.inf if trace.end_s is None else origin + trace.end_s
         first, last = np.searchsorted(times, [origin, end + STAMP_SLACK_S])
         return slice(int(first), int(last))

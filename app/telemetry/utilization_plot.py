@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import Qt
 
 from app.telemetry.labels import label_height
@@ -12,7 +13,8 @@ from app.telemetry.plot_header import LegendEntry, PlotHeader
 from app.telemetry.plot_panel import EMPTY, PlotPanel
 from app.telemetry.scales import thin_by_mean, thin_steps
 from app.telemetry.series import Array
-from app.telemetry.telemetry_model import StepWindow, TelemetryModel
+from app.telemetry.step_line import NO_STEPS, StepLine
+from app.telemetry.timeline import Timeline
 from app.theme import Theme
 
 _NUM_TICKS = 2
@@ -21,7 +23,7 @@ _WIDTH = 1.3
 
 
 class UtilizationPlot(PlotPanel):
-    """Device utilization, MFU and MBU in percent over the seconds from Send."""
+    """Device utilization, MFU and MBU in percent over the time axis."""
 
     def __init__(self, theme: Theme) -> None:
         area = PlotArea(theme, _NUM_TICKS)
@@ -38,17 +40,17 @@ class UtilizationPlot(PlotPanel):
         self._top_pct = 100.0
         self.set_theme(theme)
 
-    def refresh(self, model: TelemetryModel) -> None:
-        trace = model.selected
-        self._shade(trace, model.now_ns())
-        steps = model.steps_of(trace) if trace else StepWindow(EMPTY, EMPTY, EMPTY)
-        device = model.device_steps(trace) if trace else (EMPTY, EMPTY)
+    def refresh(self, timeline: Timeline) -> None:
+        model = timeline.model
+        self._mark_times(timeline)
+        steps, device = _readings(timeline)
         device = thin_steps(*device, self.area.points_for(device[0]) // _STEP_PX)
-        unavailable = trace is not None and model.device_is_silent(trace)
+        unavailable = any(map(model.device_is_silent, timeline.traces[-1:]))
         self._name_device(model.on_gpu, unavailable)
+        x = timeline.scale.place(steps.t_s)
         self._curves = {
-            "mfu": self._line(steps.t_s, steps.mfu_pct, steps.num_prefill),
-            "mbu": self._line(steps.t_s, steps.mbu_pct, steps.num_prefill),
+            "mfu": self._line(x, steps.mfu_pct, steps.is_edge),
+            "mbu": self._line(x, steps.mbu_pct, steps.is_edge),
         }
         if not unavailable:
             self._curves["device"] = device
@@ -69,13 +71,10 @@ class UtilizationPlot(PlotPanel):
             line.update()
         self._apply_axis()
 
-    def _line(self, t_s: Array, values: Array, num_prefill: int) -> tuple[Array, Array]:
+    def _line(self, x: Array, values: Array, is_edge: NDArray[np.bool_]) -> tuple[Array, Array]:
         known = ~np.isnan(values)
-        # The prefill's few steps stay as they are: their edge is what the plot is there to show.
-        head = int(known[:num_prefill].sum())
-        t_s, values = t_s[known], values[known]
-        rest = thin_by_mean(t_s[head:], values[head:], self.area.points_for(t_s) // 2)
-        return np.concatenate((t_s[:head], rest[0])), np.concatenate((values[:head], rest[1]))
+        x, values = x[known], values[known]
+        return thin_by_mean(x, values, self.area.points_for(x) // 2, is_edge[known])
 
     def _name_device(self, on_gpu: bool, unavailable: bool) -> None:
         name, short = self.tr("process CPU"), self.tr("process CPU")
@@ -94,3 +93,15 @@ class UtilizationPlot(PlotPanel):
     def _apply_axis(self) -> None:
         # Half of the topmost tick's label stands above its line.
         self.area.set_y_axis(self._top_pct, label_height(self._theme) / 2)
+
+
+def _readings(timeline: Timeline) -> tuple[StepLine, tuple[Array, Array]]:
+    """Steps at their moments, and corners of the device's utilization at their places."""
+    model, trace = timeline.model, timeline.trace
+    if timeline.is_session and timeline.traces:
+        steps, (moments, device) = model.session_steps(), model.session_device()
+    elif trace is not None:
+        steps, (moments, device) = model.steps_of(trace), model.device_steps(trace)
+    else:
+        return NO_STEPS, (EMPTY, EMPTY)
+    return steps, (timeline.scale.place(moments), device)

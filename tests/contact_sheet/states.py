@@ -225,6 +225,37 @@ def _replay(program: FakeProgram, *, with_text: bool) -> None:
     player.seek(player.start_ns + (player.end_ns - player.start_ns) * 7 // 10)
 
 
+def _session(program: FakeProgram) -> None:
+    """Three answers in two chats, minutes apart, one read; the last one still streaming."""
+    program.load()
+    _ask(program, SECOND_QUESTION)
+    program.clock.now_ns += 200 * S
+    _ask(program, QUESTION)
+    program.clock.now_ns += 45 * S
+    program.window.conversations.new_chat()
+    program.session.script.hold_decode_at = 48
+    _send(program, LONG_QUESTION)
+    _wait_for_tokens(program, 48)
+    program.window.panel.show_view("session", by_token=False)
+    program.window.panel.plots.read_token(20, program.window.telemetry.model.requests[1])
+
+
+def _by_token(program: FakeProgram) -> None:
+    """A long prompt's answer over its tokens."""
+    program.load()
+    _ask(program, LONG_QUESTION)
+    program.window.panel.show_view("answer", by_token=True)
+
+
+def _live(program: FakeProgram) -> None:
+    """The newest seconds of a long answer."""
+    program.load()
+    program.session.script.itl_ms, program.session.script.hold_decode_at = 90.0, 190
+    _send(program, QUESTION)
+    _wait_for_tokens(program, 190)
+    program.window.panel.show_view("live", by_token=False)
+
+
 def _example(program: FakeProgram) -> None:
     """The recording that ships, in its second answer, a word of it read."""
     window = program.window.instruments.replay.play_example()
@@ -358,6 +389,7 @@ PLAIN = Script(prefill_tok_s=700.0)
 SLOW_TO_START = Script(answer=SHORT_ANSWER, prefill_tok_s=396.0, matmul_flops=160e9)
 SLOW_TO_STREAM = Script(answer=SHORT_ANSWER, itl_ms=95.0, bandwidth=6e9)
 SHORT = Script(answer=SHORT_ANSWER)
+S = 10**9
 RACING = Script(itl_ms_as={"int8": 9.6, "int4": 6.4})
 STATES = (
     State("first-start", "First start", Script(hold_load_at=0.0), _begin_to_load, False),
@@ -394,6 +426,9 @@ STATES = (
     State("roofline-live", "Roofline while an answer streams", Script(), _roofline_live),
     State("replay", "Replay", SHORT, lambda p: _replay(p, with_text=True)),
     State("replay-blocks", "Replay without text", SHORT, lambda p: _replay(p, with_text=False)),
+    State("session", "All answers of the session", Script(), _session),
+    State("by-token", "An answer over its tokens", Script(), _by_token),
+    State("live", "The newest seconds of an answer", Script(), _live),
     State("replay-example", "The example recording, a word read", Script(), _example),
     State("race-running", "A race, the earlier run behind it", RACING, _race),
     State("race-finished", "A race, finished", RACING, _raced),

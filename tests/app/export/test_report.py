@@ -19,7 +19,8 @@ from app.export.report import MOST_FIGURES, report
 from app.export.session_data import RequestData, RequestWords, SessionData, session_data
 from app.export.timeline_figure import BINS, thin_to_extremes
 from app.telemetry.series import Array
-from app.telemetry.telemetry_model import StepWindow, TelemetryModel
+from app.telemetry.step_line import StepLine
+from app.telemetry.telemetry_model import TelemetryModel
 from engine.events import GenerationFailed
 from tests.app.telemetry.story import MS, Clock, Story, loaded
 
@@ -68,7 +69,7 @@ def long_request(count: int, end_s: float) -> RequestData:
     t_s = np.linspace(0.1, end_s, count)
     itl_ms: Array = np.random.default_rng(3).normal(7.0, 1.0, count - 1)
     level = np.linspace(1e6, 9e8, count)
-    steps = StepWindow(t_s, np.full(count, 8.0), np.full(count, 92.0))
+    steps = StepLine(t_s, np.full(count, 8.0), np.full(count, 92.0), np.zeros(count, dtype=bool))
     curves = {"token_s": t_s, "itl_ms": itl_ms, "kv_s": t_s, "kv_used": level}
     return replace(first, end_s=end_s, kv_allocated=level, steps=steps, **curves)
 

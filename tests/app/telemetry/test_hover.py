@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 from app.telemetry.crosshair import readout
 from app.telemetry.plots import TelemetryPlots
 from app.telemetry.telemetry_model import TelemetryModel
+from app.telemetry.timeline import make_timeline
 from app.telemetry.token_texts import TokenTexts
 from app.theme import Theme
 from engine.events import StepStats, TokenEvent
@@ -83,7 +84,8 @@ def test_a_moment_between_steps_has_no_utilization(model: TelemetryModel, clock:
     assert model.selected is not None
     found = model.instant(model.selected, 0.02)
     assert found.mfu_pct is None
-    assert ("Compute (MFU)", "–") in readout(found, on_gpu=False)
+    timeline = make_timeline(model, "answer", by_token=False)
+    assert ("Compute (MFU)", "–") in readout(found, model.selected, timeline)
 
 
 @given(st.lists(st.text(max_size=6), max_size=40))

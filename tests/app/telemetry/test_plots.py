@@ -86,7 +86,7 @@ def test_time_axis_makes_room_for_the_rest_of_the_prefill(
     story.tell(model, clock, story.t_send_ns + 3_100 * MS)
     plots.redraw()
     assert plots.time_range == (0.0, 12.0)
-    assert plots.itl.area.backdrop.shade == pytest.approx((0.0, 3.1))
+    assert plots.itl.area.backdrop.shades[0] == pytest.approx((0.0, 3.1))
     assert "1,152 of 3,120 tokens, about 5 s" in plots.itl._notice.text
 
 

@@ -111,7 +111,7 @@ def test_steps_belong_to_the_answer_they_ran_in(model: TelemetryModel, clock: Cl
     trace = model.selected
     assert trace is not None
     steps = model.steps_of(trace)
-    assert steps.num_prefill == 4  # two chunks, start and end each
+    assert steps.is_edge.tolist()[:5] == [True] * 4 + [False]  # two chunks, start and end each
     assert len(steps.t_s) == 4 + 29
     assert steps.t_s[0] == pytest.approx(0.0, abs=1e-6)
     assert np.all(np.diff(steps.t_s) >= -1e-6)
